@@ -1,0 +1,77 @@
+"""What one rank knows about itself: its mode, seed, parallel settings and communicator.
+
+Ranks may be threads of one process, so nothing of this may be a module-level variable: it lives in a
+ContextVar, and every thread rank starts with a RankState of its own (see `lab.run_ranks`). A thread
+started by a rank (the prefetcher) runs in a copy of its context and sees the same state.
+"""
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+GRAPH_MODE, PYNATIVE_MODE = 0, 1
+
+PARALLEL_DEFAULTS: dict[str, Any] = {
+    "device_num": 1,
+    "global_rank": 0,
+    "parallel_mode": "stand_alone",
+    "search_mode": "recursive_programming",
+    "auto_parallel_search_mode": "recursive_programming",
+    "gradients_mean": False,
+    "gradient_fp32_sync": True,
+    "loss_repeated_mean": True,
+    "parameter_broadcast": False,
+    "full_batch": False,
+    "dataset_strategy": "data_parallel",
+    "enable_parallel_optimizer": False,
+    "parallel_optimizer_config": None,
+    "enable_alltoall": False,
+    "pipeline_stages": 1,
+    "pipeline_result_broadcast": False,
+    "pipeline_config": None,
+    "comm_fusion": None,
+    "all_reduce_fusion_config": [],
+    "strategy_ckpt_load_file": "",
+    "strategy_ckpt_save_file": "",
+    "strategy_ckpt_config": None,
+    "group_ckpt_save_file": "",
+}
+
+
+@dataclass
+class RankState:
+    """All that is particular to one rank. `launched_*` come from the launcher, `world` from init()."""
+
+    launched_rank: int = 0
+    launched_size: int = 1
+    transport: Any = None           # messages between the ranks; given by run_ranks, made by init() under MPI
+    world: Any = None               # the Communicator of all ranks once init() has run
+    groups: dict[str, Any] = field(default_factory=dict)
+    mode: int = PYNATIVE_MODE
+    context: dict[str, Any] = field(default_factory=dict)       # set_context's other keys
+    parallel: dict[str, Any] = field(default_factory=lambda: dict(PARALLEL_DEFAULTS))
+    seed: int | None = None
+    dataset_seed: int | None = None
+    draws: int = 0                  # random tensors drawn since set_seed: the "which" of their key
+    warned: set[str] = field(default_factory=set)
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank if self.world else self.launched_rank
+
+    @property
+    def size(self) -> int:
+        return self.world.size if self.world else self.launched_size
+
+
+_state: ContextVar[RankState] = ContextVar("minispore_rank_state")
+_main = RankState()
+
+
+def current() -> RankState:
+    """The state of the rank that asks."""
+    return _state.get(_main)
+
+
+def enter(state: RankState) -> None:
+    """Make `state` the state of this thread (and of what it starts in a copy of its context)."""
+    _state.set(state)
