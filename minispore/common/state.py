@@ -37,7 +37,7 @@ PARALLEL_DEFAULTS: dict[str, Any] = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class RankState:
     """All that is particular to one rank. `launched_*` come from the launcher, `world` from init()."""
 

@@ -1,0 +1,249 @@
+"""Tensor: an array with a dtype under MindSpore's names, or a symbol while a graph is traced.
+
+Its operators are ops like any other; they are looked up in `minispore.ops` when used, because a tensor
+stands below the ops that work on it.
+"""
+from functools import cache
+from numbers import Number
+
+import numpy as np
+
+from minispore.common import dtype as mstype
+from minispore.common.errors import TraceError
+from minispore.common.recorder import recorder
+
+
+@cache
+def _ops():
+    from minispore import ops
+    return ops
+
+
+class Tensor:
+    """An n-dimensional array of bools, integers or floats (MindSpore: `mindspore.Tensor`).
+
+    Args:
+        input_data: number, (nested) list, numpy array or Tensor; the data are copied.
+            Python floats become float32, Python integers int64.
+        dtype: the dtype to convert to, e.g. `ms.float32`.
+
+    >>> from minispore import Tensor
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.shape, x.dtype.name, (x * 2 + 1).asnumpy().tolist()
+    ((2, 2), 'float32', [[3.0, 5.0], [7.0, 9.0]])
+    """
+
+    __slots__ = ("__weakref__", "_array", "_value")
+    __array_priority__ = 1000           # so that numpy_array * tensor asks the tensor
+
+    def __init__(self, input_data=None, dtype=None):
+        if input_data is None:
+            raise TypeError("Tensor(): no data given; pass a number, a list or a numpy array")
+        if isinstance(input_data, Tensor):
+            array = input_data._data().copy()
+        else:
+            try:
+                array = np.array(input_data, order="C")
+            except ValueError as e:
+                raise ValueError(f"Tensor(): the nested lists don't form a rectangle ({e}); "
+                                 "make all rows equally long") from None
+            if array.dtype == np.float64 and not hasattr(input_data, "dtype"):
+                array = array.astype(np.float32)            # Python floats
+        if dtype is not None:
+            array = array.astype(mstype.to_dtype(dtype))
+        elif array.dtype.kind not in "biuf":
+            raise TypeError(f"Tensor(): data of type {array.dtype} can't be a tensor; "
+                            "use numbers or bools in a rectangular nesting")
+        self._array, self._value = array, None
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray) -> "Tensor":
+        """A Tensor on the array's own memory (if it is in row-major order): don't change the array afterwards."""
+        tensor = Tensor.__new__(Tensor)
+        tensor._array, tensor._value = (array if array.flags.c_contiguous else array.copy(order="C")), None
+        return tensor
+
+    @classmethod
+    def _symbol(cls, value) -> "Tensor":
+        tensor = Tensor.__new__(Tensor)
+        tensor._array, tensor._value = value.array, value
+        return tensor
+
+    # ---- what it is -----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self._value if self._array is None else self._array).shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return (self._value if self._array is None else self._array).dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def _data(self) -> np.ndarray:
+        """The array itself, not a copy; an error when there is none yet."""
+        if self._array is None:
+            raise TraceError(
+                f"Python asked for the value of a tensor of shape {self.shape} ({self.dtype}) while the graph is "
+                "traced: in GRAPH_MODE values exist only when the compiled graph runs. Use ops instead "
+                "(ops.select for a branch), move the line out of construct, or run in ms.PYNATIVE_MODE")
+        return self._array
+
+    def asnumpy(self) -> np.ndarray:
+        """A copy of the values as a numpy array."""
+        return self._data().copy()
+
+    def item(self):
+        """The value of a one-element tensor as a Python number."""
+        if self.size != 1:
+            raise ValueError(f"item(): the tensor has shape {self.shape}, that is {self.size} values; "
+                             "item() is for exactly one. Index it or reduce it first")
+        return self._data().item()
+
+    def tolist(self) -> list:
+        return self._data().tolist()
+
+    def __array__(self, dtype=None, copy=None):
+        data = self.asnumpy()
+        return data if dtype is None else data.astype(dtype)
+
+    def __float__(self):
+        return float(self.item())
+
+    def __int__(self):
+        return int(self.item())
+
+    def __index__(self):
+        if self.dtype.kind not in "iu":
+            raise TypeError(f"a {self.dtype} tensor can't be an index; cast it to ms.int32")
+        return int(self.item())
+
+    def __bool__(self):
+        if self._array is None:
+            raise TraceError(
+                f"a Python branch (if, while, and, or, assert) on a tensor of shape {self.shape} in GRAPH_MODE: its "
+                "value exists only when the compiled graph runs. Use ops.select(condition, a, b), or run in "
+                "ms.PYNATIVE_MODE")
+        return bool(self.item())
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("len() of a scalar tensor")
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __format__(self, spec):
+        return format(self.item() if spec and self.size == 1 else str(self), spec)
+
+    def __repr__(self):
+        if self._array is None:
+            return f"Tensor(shape={self.shape}, dtype={self.dtype}, traced)"
+        return f"Tensor(shape={self.shape}, dtype={self.dtype}, value=\n{self._array})"
+
+    def __str__(self):
+        return repr(self) if self._array is None else str(self._array)
+
+    def __deepcopy__(self, memo):
+        return Tensor(self)
+
+    def __reduce__(self):
+        return Tensor, (self.asnumpy(),)
+
+    # ---- operators: ops like any other ------------------------------------------------------------
+
+    def __add__(self, other): return _ops().add(self, other)
+    def __radd__(self, other): return _ops().add(other, self)
+    def __sub__(self, other): return _ops().sub(self, other)
+    def __rsub__(self, other): return _ops().sub(other, self)
+    def __mul__(self, other): return _ops().mul(self, other)
+    def __rmul__(self, other): return _ops().mul(other, self)
+    def __truediv__(self, other): return _ops().div(self, other)
+    def __rtruediv__(self, other): return _ops().div(other, self)
+    def __pow__(self, other): return _ops().pow(self, other)
+    def __rpow__(self, other): return _ops().pow(other, self)
+    def __neg__(self): return _ops().neg(self)
+    def __pos__(self): return self
+    def __abs__(self): return _ops().abs(self)
+    def __matmul__(self, other): return _ops().matmul(self, other)
+    def __eq__(self, other): return _ops().equal(self, other) if _tensorial(other) else NotImplemented
+    def __ne__(self, other): return _ops().not_equal(self, other) if _tensorial(other) else NotImplemented
+    def __lt__(self, other): return _ops().less(self, other)
+    def __le__(self, other): return _ops().less_equal(self, other)
+    def __gt__(self, other): return _ops().greater(self, other)
+    def __ge__(self, other): return _ops().greater_equal(self, other)
+    def __invert__(self): return _ops().logical_not(self)
+    def __and__(self, other): return _ops().logical_and(self, other)
+    def __or__(self, other): return _ops().logical_or(self, other)
+    def __getitem__(self, index): return _ops().getitem(self, index)
+
+    __hash__ = object.__hash__          # == is elementwise, identity is what a dict needs
+
+    def __setitem__(self, index, value):
+        if recorder() is not None:
+            raise TraceError(f"item assignment on a tensor of shape {self.shape} inside a gradient or a graph: "
+                             "it would change a value others have read. Build the new tensor with ops.select or "
+                             "ops.concat, or assign to a Parameter as a whole")
+        array = self._data().copy()
+        array[index] = value._data() if isinstance(value, Tensor) else value
+        self._array = array
+
+    # ---- methods: the functional forms ------------------------------------------------------------
+
+    @property
+    def T(self): return _ops().transpose(self, tuple(range(self.ndim))[::-1])
+    def astype(self, dtype): return _ops().cast(self, dtype)
+    def reshape(self, *shape): return _ops().reshape(self, _as_shape(shape))
+    def view(self, *shape): return _ops().reshape(self, _as_shape(shape))
+    def flatten(self, start_dim=0, end_dim=-1):
+        return _ops().flatten(self, start_dim=start_dim, end_dim=end_dim)
+    def transpose(self, *axes): return _ops().transpose(self, _as_shape(axes))
+    def expand_dims(self, axis): return _ops().expand_dims(self, axis)
+    def squeeze(self, axis=None): return _ops().squeeze(self, axis)
+    def broadcast_to(self, shape): return _ops().broadcast_to(self, shape)
+    def sum(self, axis=None, keepdims=False): return _ops().sum(self, axis, keepdims)
+    def mean(self, axis=None, keep_dims=False): return _ops().mean(self, axis, keep_dims)
+    def prod(self, axis=None, keep_dims=False): return _ops().prod(self, axis, keep_dims)
+    def max(self, axis=None, keepdims=False): return _ops().amax(self, axis, keepdims)
+    def min(self, axis=None, keepdims=False): return _ops().amin(self, axis, keepdims)
+    def argmax(self, axis=None): return _ops().argmax(self, axis)
+    def exp(self): return _ops().exp(self)
+    def log(self): return _ops().log(self)
+    def sqrt(self): return _ops().sqrt(self)
+    def square(self): return _ops().square(self)
+    def abs(self): return _ops().abs(self)
+    def pow(self, exponent): return _ops().pow(self, exponent)
+    def add(self, other): return _ops().add(self, other)
+    def sub(self, other): return _ops().sub(self, other)
+    def mul(self, other): return _ops().mul(self, other)
+    def div(self, other): return _ops().div(self, other)
+    def matmul(self, other): return _ops().matmul(self, other)
+    def copy(self): return Tensor(self)
+
+
+def is_tensor(x) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _tensorial(x) -> bool:
+    return isinstance(x, (Tensor, Number, np.ndarray, np.generic))
+
+
+def _as_shape(args) -> tuple:
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)

@@ -1,0 +1,83 @@
+"""Ranks as processes over mpi4py, which is imported here and nowhere else."""
+import os
+import time
+
+import numpy as np
+
+from minispore.communication.board import COLUMNS, ENDED, FAILED, Board
+
+SPIN = 200              # polls before a waiting rank gives its core away, where there is a core for each rank
+PATIENCE = 0.002        # seconds of polling before it sleeps between polls
+
+LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMIX_RANK", None),
+             ("SLURM_PROCID", "SLURM_NTASKS"))
+
+
+def launched() -> tuple[int, int] | None:
+    """(rank, size) as the variables of mpiexec, mpirun or srun say, or None without such a launcher."""
+    for rank, size in LAUNCHERS:
+        if rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return None
+
+
+class MpiTransport:
+    """This process's end (see communicator.Transport). Messages are bytes: MPI needn't know our dtypes."""
+
+    def __init__(self):
+        from mpi4py import MPI
+        self.MPI = MPI
+        self.comm = MPI.COMM_WORLD.Dup()            # our tags can't meet those of a user's own MPI calls
+        self.rank, self.size = self.comm.rank, self.comm.size
+        said = launched()
+        if said and said[1] > 1 and self.size == 1:
+            raise RuntimeError(
+                f"the launcher says this is rank {said[0]} of {said[1]}, but MPI says it is alone: the launcher belongs "
+                f"to another MPI than mpi4py ({MPI.Get_library_version().splitlines()[0]}). Start with `msrun`, or with "
+                "the mpiexec that came with minispore's environment")
+        self.board, self.window = self._board()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        self.spin = SPIN if self.node_size <= cores else 0
+        self.polls = 0
+
+    def _board(self):
+        """Rows in memory that the ranks of this node share."""
+        node = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
+        self.node_rank, self.node_size = node.rank, node.size
+        row = COLUMNS * 8
+        window = self.MPI.Win.Allocate_shared(self.size * row if node.rank == 0 else 0, 8, comm=node)
+        memory, _ = window.Shared_query(0)
+        rows = np.frombuffer(memory, np.int64).reshape(self.size, COLUMNS)
+        if node.rank == 0:
+            rows[:] = 0
+        node.Barrier()
+        here = {r for r in node.allgather(self.rank)}
+        return Board(rows, self.rank, frozenset(range(self.size)) - here), window
+
+    def isend(self, data, dest, tag):
+        return self.comm.Isend([data.view(np.uint8), self.MPI.BYTE], dest, tag)
+
+    def irecv(self, buffer, source, tag):
+        return self.comm.Irecv([buffer.view(np.uint8), self.MPI.BYTE], source, tag)
+
+    def test(self, requests):
+        complete = self.MPI.Request.Testall(requests)
+        if complete:
+            self.polls = 0
+        return complete
+
+    def idle(self, waited):
+        self.polls += 1
+        if self.polls < self.spin:
+            return
+        if waited < PATIENCE:
+            os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
+        else:
+            time.sleep(5e-5)
+
+    def end(self, failed):
+        self.board.set(FAILED if failed else ENDED)
+
+    def abort(self, code: int) -> None:
+        """End all ranks of the job at once."""
+        self.comm.Abort(code)

@@ -1,0 +1,93 @@
+"""Ranks as threads of one process: a message is an array handed over.
+
+All ranks share one World with one lock. Because it sees every rank, it knows at once when nobody can move any more.
+"""
+from collections import deque
+from threading import Condition, Lock
+
+import numpy as np
+
+from minispore.common.errors import CollectiveError
+from minispore.communication.board import COLUMNS, ENDED, FAILED, WAITING, Board
+
+
+class World:
+    """What n thread ranks share."""
+
+    def __init__(self, size: int):
+        self.size, self.lock = size, Lock()
+        self.rows = np.zeros((size, COLUMNS), np.int64)
+        self.news = [Condition(self.lock) for _ in range(size)]
+        self.unread = [False] * size                # something happened to the rank since it last looked
+        self.mail: list[dict] = [{} for _ in range(size)]
+        self.blocked: set[int] = set()
+        self.alive = set(range(size))
+
+    def tell(self, rank: int) -> None:
+        """Wake a rank. The lock is held."""
+        self.unread[rank] = True
+        self.blocked.discard(rank)
+        self.news[rank].notify()
+
+    def tell_all(self) -> None:
+        for rank in range(self.size):
+            self.tell(rank)
+
+
+class ThreadTransport:
+    """One thread rank's end of the World (see communicator.Transport)."""
+
+    def __init__(self, world: World, rank: int):
+        self.world, self.rank, self.size = world, rank, world.size
+        self.board = Board(world.rows, rank)
+
+    def isend(self, data, dest, tag):
+        with self.world.lock:
+            self.world.mail[dest].setdefault((self.rank, tag), deque()).append(data.copy())
+            self.world.tell(dest)
+        return None                                 # complete: the data are copied
+
+    def irecv(self, buffer, source, tag):
+        return [buffer, source, tag]
+
+    def test(self, requests):
+        with self.world.lock:
+            for request in requests:
+                if request and not self._take(request):
+                    return False
+        return True
+
+    def _take(self, request) -> bool:
+        """Fill a receive from the mailbox; an emptied request is complete."""
+        buffer, source, tag = request
+        queue = self.world.mail[self.rank].get((source, tag))
+        if not queue:
+            return False
+        data = queue.popleft()
+        if data.nbytes != buffer.nbytes or data.dtype != buffer.dtype:
+            raise CollectiveError(f"rank {self.rank} expects {buffer.size} × {buffer.dtype} from rank {source}, which "
+                                  f"sent {data.size} × {data.dtype}; counts and dtypes must agree on all ranks")
+        np.copyto(buffer, data)
+        request.clear()
+        return True
+
+    def idle(self, waited):
+        world = self.world
+        with world.lock:
+            if not world.unread[self.rank]:
+                self.board.set(WAITING)
+                world.blocked.add(self.rank)
+                if world.blocked >= world.alive:    # nobody is left who could send anything
+                    world.tell_all()
+                    raise CollectiveError("deadlock: all ranks that are left wait for one another. Every receive needs "
+                                          f"a send, and all ranks the same calls in the same order:\n{self.board.table()}")
+                world.news[self.rank].wait(0.05)
+                world.blocked.discard(self.rank)
+            world.unread[self.rank] = False
+
+    def end(self, failed):
+        world = self.world
+        with world.lock:
+            self.board.set(FAILED if failed else ENDED)
+            world.alive.discard(self.rank)
+            world.tell_all()

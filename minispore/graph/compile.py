@@ -1,0 +1,87 @@
+"""Compile: trace a Python function once for each kind of arguments, and keep the program."""
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from minispore.common.parameter import Parameter
+from minispore.common.recorder import recording
+from minispore.common.state import RankState, current
+from minispore.common.tensor import Tensor
+from minispore.common.tree import flatten, unflatten
+from minispore.graph.execute import Program
+from minispore.graph.ir import Graph
+from minispore.graph.passes import simplify
+from minispore.graph.trace import Tracer
+
+
+def is_input(x) -> bool:
+    """What becomes an input of the graph. Parameters don't: the graph reads and assigns them by themselves."""
+    return isinstance(x, np.ndarray) or (isinstance(x, Tensor) and not isinstance(x, Parameter))
+
+
+class Compiled:
+    """A function that runs as a compiled graph (what `ms.jit` and, in GRAPH_MODE, a Cell's call make).
+
+    One program is kept for each combination of shapes, dtypes, other arguments and training flags of the cells it
+    calls, and for each rank.
+    """
+
+    def __init__(self, fn: Callable):
+        self.fn = fn
+        self.programs: WeakKeyDictionary[RankState, dict] = WeakKeyDictionary()
+
+    def __call__(self, *args, **kwargs):
+        leaves, skeleton = flatten((args, kwargs), is_input)
+        key = (_frozen(skeleton), tuple((t.shape, t.dtype) for t in leaves))
+        variants = self.programs.setdefault(current(), {}).setdefault(key, [])
+        for program, result in variants:
+            if all(cell.training == flag for cell, flag in program.graph.cells.items()):
+                break
+        else:
+            graph, result = trace(self.fn, leaves, skeleton)
+            program = Program(simplify(graph))
+            variants.append((program, result))
+        outs = program([t._data() if isinstance(t, Tensor) else t for t in leaves])
+        return unflatten(result, [Tensor.from_numpy(a) for a in outs])
+
+
+def trace(fn: Callable, leaves: list, skeleton) -> tuple[Graph, object]:
+    """The graph of fn(*args, **kwargs), and the shape of what it returns."""
+    tracer = Tracer()
+    graph = tracer.graph
+    for i, t in enumerate(leaves):
+        graph.inputs.append(graph.value(t.shape, t.dtype, name=f"x{i}"))
+    args, kwargs = unflatten(skeleton, list(map(Tensor._symbol, graph.inputs)))
+    with recording(tracer):
+        out = fn(*args, **kwargs)
+    results, shape = flatten(out, lambda x: isinstance(x, Tensor))
+    graph.outputs = [tracer.value_of(t) for t in results]
+    return graph, shape
+
+
+def trace_call(fn: Callable, *args, **kwargs) -> Graph:
+    """The traced, not yet simplified graph of one call; its `show()` prints it.
+
+    >>> from minispore import Tensor
+    >>> print(trace_call(lambda x: x * 2 + 1, Tensor([1.0, 2.0])).show())
+    input     x0           float32[2]
+    %2: float32[2] = Mul()(x0, 2.0)
+    %4: float32[2] = Add()(%2, 1.0)
+    return %4
+    """
+    leaves, skeleton = flatten((args, kwargs), is_input)
+    return trace(fn, leaves, skeleton)[0]
+
+
+def _frozen(x):
+    """A hashable picture of an argument that isn't a tensor."""
+    if isinstance(x, dict):
+        return tuple((k, _frozen(v)) for k, v in x.items())
+    if isinstance(x, (list, tuple)):
+        return (type(x), *map(_frozen, x))
+    try:
+        hash(x)
+    except TypeError:
+        return id(x)
+    return (type(x), x)

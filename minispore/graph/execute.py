@@ -1,0 +1,72 @@
+"""Program: a graph made ready to run as a flat list of calls on memory that is already there."""
+from math import prod
+
+import numpy as np
+
+from minispore.common.parameter import Parameter
+from minispore.graph import memory
+from minispore.graph.ir import Graph, Value
+
+
+class Program:
+    """Runs a graph again and again: no allocation, no shape work and no look-up by name while it runs.
+
+    The arrays of parameters are used as they are. Should one of them be another array than last time (an assignment
+    on a tape replaces it), the calls are prepared again.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.parameters: list[Parameter] = list(dict.fromkeys([*graph.parameters, *graph.assigned]))
+        owned = {v for n in graph.nodes for v in n.outs} | set(graph.inputs)
+        self.root = memory.roots(graph, lambda v: v in owned)
+        self.plan = memory.plan(graph, self.root)
+        self.arena = memory.arena(self.plan.size)
+        self.inputs = [np.empty(v.shape, v.dtype) for v in graph.inputs]
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make the list of calls for the arrays the parameters have now."""
+        self.bound = [p._array for p in self.parameters]
+        at: dict[Value, np.ndarray] = dict(zip(self.graph.inputs, self.inputs, strict=True))
+        at |= {v: p._array for p, v in self.graph.parameters.items()}
+        self.calls = []
+        for node in self.graph.nodes:
+            ins = [self._array(v, at) for v in node.ins]
+            if node.outs[0] in self.root:
+                at[node.outs[0]] = node.op.forward(ins[0])
+                continue
+            for v in node.outs:
+                at[v] = self._place(v)
+            outs = [at[v] for v in node.outs]
+            self.calls.append((node.op.cpu, outs[0] if node.single else outs, ins, node))
+        self.outputs = [self._array(v, at) for v in self.graph.outputs]
+        # A new value that lies in another parameter's memory is taken aside before any parameter changes.
+        self.updates = [(p._array, self._array(v, at), v.node is None) for p, v in self.graph.assigned.items()]
+
+    def _array(self, v: Value, at) -> np.ndarray:
+        return at[v] if v in at else v.array
+
+    def _place(self, v: Value) -> np.ndarray:
+        start = self.plan.offset[v]
+        return self.arena[start:start + prod(v.shape) * v.dtype.itemsize].view(v.dtype).reshape(v.shape)
+
+    def __call__(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Run on these input arrays; returns arrays of its own, and leaves the parameters changed."""
+        if any(p._array is not b for p, b in zip(self.parameters, self.bound, strict=True)):
+            self.prepare()
+        for mine, given in zip(self.inputs, arrays, strict=True):
+            np.copyto(mine, given)
+        node = None
+        try:
+            with np.errstate(all="ignore"):
+                for call, out, ins, node in self.calls:
+                    call(out, *ins)
+        except Exception as e:
+            e.add_note(f"while running {node.op}" + (f" of cell {node.scope}" if node.scope else ""))
+            raise
+        results = [a.copy() for a in self.outputs]
+        updates = [(target, value.copy() if foreign else value) for target, value, foreign in self.updates]
+        for target, value in updates:
+            np.copyto(target, value)
+        return results

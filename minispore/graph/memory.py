@@ -1,0 +1,79 @@
+"""Where each value lies: one arena for all intermediate results, planned from when each is last used."""
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from minispore.graph.ir import Graph, Value
+
+ALIGN = 64              # bytes: a cache line, and a vector register
+
+
+@dataclass
+class Plan:
+    """offset: bytes from the arena's begin, for every value that owns memory; size: of the arena, in bytes."""
+    offset: dict[Value, int]
+    size: int
+
+
+def roots(graph: Graph, may_alias: Callable[[Value], bool]) -> dict[Value, Value]:
+    """For each value that only looks at another one's memory, whose memory that is."""
+    root: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node.op.view and may_alias(root.get(node.ins[0], node.ins[0])):
+            root[node.outs[0]] = root.get(node.ins[0], node.ins[0])
+    return root
+
+
+def plan(graph: Graph, root: dict[Value, Value]) -> Plan:
+    """Give memory when a value is made, take it back after its last use, best fit first."""
+    last = {root.get(v, v): i for i, node in enumerate(graph.nodes) for v in (*node.outs, *node.ins)}
+    last |= {root.get(v, v): len(graph.nodes) for v in graph.results()}
+    dying: dict[int, list[Value]] = {}
+    for v, i in last.items():
+        dying.setdefault(i, []).append(v)
+    offset: dict[Value, int] = {}
+    free: list[tuple[int, int]] = []            # (offset, bytes), in order of offset, never touching
+    size = 0
+    for i, node in enumerate(graph.nodes):
+        for v in node.outs:
+            if v in root:
+                continue
+            need = bytes_of(v)
+            fit = min((hole for hole in free if hole[1] >= need), key=lambda h: h[1], default=None)
+            if fit is None:
+                offset[v] = size
+                size += need
+            else:
+                free.remove(fit)
+                offset[v] = fit[0]
+                if fit[1] > need:
+                    free = _with(free, fit[0] + need, fit[1] - need)
+        for v in dying.get(i, ()):
+            if v in offset:
+                free = _with(free, offset[v], bytes_of(v))
+    return Plan(offset, size)
+
+
+def bytes_of(v: Value) -> int:
+    """Memory of a value, rounded up to whole cache lines."""
+    return -(-max(prod(v.shape) * v.dtype.itemsize, 1) // ALIGN) * ALIGN
+
+
+def arena(size: int) -> np.ndarray:
+    """`size` bytes whose first lies at a cache line's begin."""
+    raw = np.empty(size + ALIGN, np.uint8)
+    skip = -raw.ctypes.data % ALIGN
+    return raw[skip:skip + size]
+
+
+def _with(free, start, length):
+    """The holes and one more; neighbours become one."""
+    merged = []
+    for hole in sorted([*free, (start, length)]):
+        if merged and sum(merged[-1]) == hole[0]:
+            merged[-1] = (merged[-1][0], merged[-1][1] + hole[1])
+        else:
+            merged.append(hole)
+    return merged

@@ -1,0 +1,84 @@
+"""Ops about the graph itself: names for a value, gradients cut off or replaced, assignment."""
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from minispore.common.parameter import Parameter
+from minispore.common.tensor import Tensor
+from minispore.ops import functional as F
+from minispore.ops.primitive import Primitive, Spec, as_tensor
+
+
+class Identity(Primitive):
+    """The same value. It gives an argument of a differentiated function a name of its own."""
+    linear, view = ((0,),), True
+
+    def forward(self, x):
+        return x
+
+    def gradient(self, x, out, dout):
+        return (dout,)
+
+    def flops(self, x):
+        return 0
+
+
+class StopGradient(Identity):
+    """The same value, constant to differentiation (MindSpore: `ops.stop_gradient`)."""
+
+    def gradient(self, x, out, dout):
+        return (None,)
+
+
+@dataclass(frozen=True)
+class CustomGradient(Primitive):
+    """Passes a Cell's outputs through and answers for their gradient with the Cell's own bprop.
+
+    Inputs: the Cell's `inputs` arguments, then its outputs. bprop(*inputs, out, dout) gives one gradient an argument.
+    """
+    bprop: Callable
+    inputs: int
+    label: str
+    arity = None
+
+    def rule(self, *shapes):
+        terms = [" ".join(f"I{i}_{d}" for d in range(len(s))) for i, s in enumerate(shapes)]
+        return f"{', '.join(terms)} -> {', '.join(terms[self.inputs:])}"
+
+    def infer(self, *xs):
+        return [Spec(x.shape, x.dtype) for x in xs[self.inputs:]]
+
+    def forward(self, *xs):
+        return xs[self.inputs:]
+
+    def gradient(self, *args):
+        xs, outs, douts = args[:-2], args[-2], args[-1]
+        single = len(outs) == 1
+        grads = self.bprop(*xs[:self.inputs], outs[0] if single else outs, douts[0] if single else douts)
+        grads = grads if isinstance(grads, tuple) else (grads,)
+        if len(grads) != self.inputs:
+            raise ValueError(f"{self.label}.bprop returned {len(grads)} gradients for {self.inputs} inputs; return a "
+                             "tuple with one gradient an input")
+        for i, (g, x) in enumerate(zip(grads, xs, strict=False)):
+            if g is not None and np.shape(g) != x.shape if not isinstance(g, Tensor) else g.shape != x.shape:
+                raise ValueError(f"{self.label}.bprop: the gradient to input {i} has shape {np.shape(g)}, the input "
+                                 f"has {x.shape}; they must agree")
+        return [*grads, *(None for _ in outs)]
+
+    def flops(self, *xs):
+        return 0
+
+
+class Assign(Primitive):
+    """Give a Parameter a new value (MindSpore: `ops.Assign`). In a graph it becomes an output of the program."""
+    arity, effect = 2, True
+
+    def __call__(self, parameter, value):
+        if not isinstance(parameter, Parameter):
+            raise TypeError(f"Assign: the target is a {type(parameter).__name__}; only a Parameter can be assigned to")
+        tensor = as_tensor(value, self, 1, parameter.dtype)
+        if tensor.shape != parameter.shape:
+            tensor = F.broadcast_to(tensor, parameter.shape)
+        parameter.set_data(tensor)
+        return F.cast(tensor, parameter.dtype)

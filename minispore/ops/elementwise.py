@@ -1,0 +1,338 @@
+"""Arithmetic, comparison and elementary functions: one value out for each value in, with broadcasting."""
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from minispore.common import dtype as mstype
+from minispore.ops import functional as F
+from minispore.ops.primitive import Primitive, Spec, as_tensor, namespace
+
+
+class Unary(Primitive):
+    """y = f(x); `function` is f's name in the array API and in numpy."""
+    function: ClassVar[str] = ""
+    floating: ClassVar[bool] = True             # f of an integer is a float
+
+    def take(self, *args):
+        op, (x,) = super().take(*args)
+        return op, [F.cast(x, mstype.float32) if self.floating and not mstype.is_float(x.dtype) else x]
+
+    def forward(self, x):
+        return getattr(namespace(x), self.function)(x)
+
+    def cpu(self, out, x):
+        getattr(np, self.function)(x, out=out)
+
+
+class Neg(Unary):
+    function, floating, linear = "negative", False, ((0,),)
+
+    def gradient(self, x, out, dout):
+        return (-dout,)
+
+
+class Abs(Unary):
+    function, floating = "abs", False
+
+    def gradient(self, x, out, dout):
+        return (dout * F.sign(x),)
+
+
+class Sign(Unary):
+    """-1, 0 or 1."""
+    function, floating = "sign", False
+
+    def gradient(self, x, out, dout):
+        return (None,)
+
+
+class Exp(Unary):
+    function = "exp"
+
+    def gradient(self, x, out, dout):
+        return (dout * out,)
+
+
+class Log(Unary):
+    function = "log"
+
+    def gradient(self, x, out, dout):
+        return (dout / x,)
+
+
+class Sqrt(Unary):
+    function = "sqrt"
+
+    def gradient(self, x, out, dout):
+        return (dout * 0.5 / out,)
+
+
+class Square(Unary):
+    function, floating = "square", False
+
+    def gradient(self, x, out, dout):
+        return (dout * 2 * x,)
+
+
+class Tanh(Unary):
+    function = "tanh"
+
+    def gradient(self, x, out, dout):
+        return (dout * (1 - out * out),)
+
+
+class Sigmoid(Unary):
+    """1 / (1 + exp(-x)), through tanh so that no exp overflows."""
+
+    def forward(self, x):
+        return 0.5 * namespace(x).tanh(0.5 * x) + 0.5
+
+    def cpu(self, out, x):
+        np.tanh(0.5 * x, out=out)
+        out *= 0.5
+        out += 0.5
+
+    def gradient(self, x, out, dout):
+        return (dout * out * (1 - out),)
+
+
+class ReLU(Unary):
+    """max(x, 0); NaN stays NaN."""
+    floating = False
+
+    def forward(self, x):
+        xp = namespace(x)
+        return xp.where(x < 0, xp.zeros_like(x), x)
+
+    def cpu(self, out, x):
+        np.maximum(x, 0, out=out)
+
+    def gradient(self, x, out, dout):
+        return (ReLUGrad()(dout, out),)
+
+
+class LogicalNot(Unary):
+    function, floating = "logical_not", False
+
+    def take(self, *args):
+        op, (x,) = Primitive.take(self, *args)
+        return op, [F.cast(x, mstype.bool_)]
+
+    def gradient(self, x, out, dout):
+        return (None,)
+
+
+# ---- two inputs --------------------------------------------------------------------------------
+
+class Binary(Primitive):
+    """z = f(x, y) with numpy's broadcasting; dtypes meet as `common.dtype.promote` says."""
+    arity, function = 2, ""
+    result: ClassVar[np.dtype | None] = None    # the output's dtype where it isn't the inputs'
+    operand: ClassVar[np.dtype | None] = None   # what inputs are converted to
+    floating: ClassVar[bool] = False
+
+    def rule(self, *shapes):
+        return "..., ... -> ..."
+
+    def take(self, *args):
+        if len(args) != 2:
+            raise TypeError(f"{self.name}: got {len(args)} arguments, it takes (tensor, tensor)")
+        likes = [getattr(a, "dtype", None) for a in args]
+        x, y = (as_tensor(a, self, i, likes[1 - i]) for i, a in enumerate(args))
+        common = self.operand or mstype.promote(x.dtype, y.dtype)
+        if self.floating and not mstype.is_float(common):
+            common = mstype.float32
+        return self, [F.cast(x, common), F.cast(y, common)]
+
+    def infer(self, x, y):
+        try:
+            shape = x.shape if x.shape == y.shape else np.broadcast_shapes(x.shape, y.shape)
+        except ValueError:
+            raise ValueError(f"{self.name}: shapes {x.shape} and {y.shape} don't broadcast; from the right, each "
+                             "pair of dims must be equal or one of them 1. Reshape one of them") from None
+        return Spec(shape, self.result or x.dtype)
+
+    def forward(self, x, y):
+        return getattr(namespace(x), self.function)(x, y)
+
+    def cpu(self, out, x, y):
+        getattr(np, self.function)(x, y, out=out)
+
+    def gradient(self, x, y, out, dout):
+        dx, dy = self.partials(x, y, out, dout)
+        return (lambda: F.unbroadcast(dx(), x.shape)), (lambda: F.unbroadcast(dy(), y.shape))
+
+    def partials(self, x, y, out, d):
+        """Functions that make the gradients to x and y, in the output's shape."""
+        raise NotImplementedError(f"{self.name} has no gradient; use ops.stop_gradient around it")
+
+
+class Add(Binary):
+    function, linear = "add", ((0, 1),)
+
+    def partials(self, x, y, out, d):
+        return lambda: d, lambda: d
+
+
+class Sub(Binary):
+    function, linear = "subtract", ((0, 1),)
+
+    def partials(self, x, y, out, d):
+        return lambda: d, lambda: -d
+
+
+class Mul(Binary):
+    function, linear = "multiply", ((0,), (1,))
+
+    def partials(self, x, y, out, d):
+        return lambda: d * y, lambda: d * x
+
+
+class Div(Binary):
+    """x / y; integers become float32."""
+    function, linear, floating = "divide", ((0,),), True
+
+    def partials(self, x, y, out, d):
+        return lambda: d / y, lambda: -(d * out / y)
+
+
+class Pow(Binary):
+    """x ** y. At x = 0 the gradient to y is 0."""
+    function = "pow"
+
+    def partials(self, x, y, out, d):
+        def to_y():
+            safe = F.select(x > 0, x, F.ones_like(x))
+            return F.select(F.equal(x, 0), F.zeros_like(out), d * out * F.log(safe))
+        return (lambda: d * y * F.pow(x, y - 1)), to_y
+
+
+class Extreme(Binary):
+    """Maximum, Minimum: the gradient goes to the winner, to both by halves where they are equal (as MindSpore)."""
+
+    def partials(self, x, y, out, d):
+        def share(a, b):
+            won = F.cast(F.equal(out, a), d.dtype)
+            return d * won * (1 - 0.5 * F.cast(F.equal(a, b), d.dtype))
+        return lambda: share(x, y), lambda: share(y, x)
+
+
+class Maximum(Extreme):
+    function = "maximum"
+
+
+class Minimum(Extreme):
+    function = "minimum"
+
+
+class Compare(Binary):
+    """A bool for each pair; no gradient."""
+    result = mstype.bool_
+
+    def gradient(self, x, y, out, dout):
+        return None, None
+
+
+class Equal(Compare):
+    function = "equal"
+
+
+class NotEqual(Compare):
+    function = "not_equal"
+
+
+class Less(Compare):
+    function = "less"
+
+
+class LessEqual(Compare):
+    function = "less_equal"
+
+
+class Greater(Compare):
+    function = "greater"
+
+
+class GreaterEqual(Compare):
+    function = "greater_equal"
+
+
+class LogicalAnd(Compare):
+    function, operand = "logical_and", mstype.bool_
+
+
+class LogicalOr(Compare):
+    function, operand = "logical_or", mstype.bool_
+
+
+class ReLUGrad(Primitive):
+    """The upstream gradient where the ReLU's output is positive, else 0."""
+    arity, linear = 2, ((0,),)
+
+    def rule(self, *shapes):
+        return "..., ... -> ..."
+
+    def forward(self, dout, y):
+        xp = namespace(y)
+        return xp.where(y > 0, dout, xp.zeros_like(dout))
+
+    def cpu(self, out, dout, y):
+        np.multiply(dout, y > 0, out=out)
+
+    def gradient(self, dout, y, out, d):
+        return (lambda: ReLUGrad()(d, y)), None
+
+
+# ---- conversions and choices --------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Cast(Primitive):
+    """The same values in another dtype."""
+    dtype: np.dtype = mstype.float32
+    call_attributes, linear = ("dtype",), ((0,),)
+
+    def __post_init__(self):
+        object.__setattr__(self, "dtype", mstype.to_dtype(self.dtype))
+
+    def infer(self, x):
+        return Spec(x.shape, self.dtype)
+
+    def forward(self, x):
+        return namespace(x).astype(x, getattr(namespace(x), self.dtype.name))
+
+    def cpu(self, out, x):
+        np.copyto(out, x, casting="unsafe")
+
+    def gradient(self, x, out, dout):
+        return (F.cast(dout, x.dtype) if mstype.is_float(x.dtype) else None,)
+
+
+class Select(Primitive):
+    """x where the condition holds, else y; shapes broadcast (MindSpore: `ops.Select`, `ops.where`)."""
+    arity = 3
+    linear = ((1, 2),)
+
+    def rule(self, *shapes):
+        return "..., ..., ... -> ..."
+
+    def take(self, *args):
+        if len(args) != 3:
+            raise TypeError(f"Select: got {len(args)} arguments, it takes (condition, x, y)")
+        op, (x, y) = Add().take(*args[1:])
+        return self, [F.cast(as_tensor(args[0], self, 0), mstype.bool_), x, y]
+
+    def infer(self, c, x, y):
+        try:
+            return Spec(np.broadcast_shapes(c.shape, x.shape, y.shape), x.dtype)
+        except ValueError:
+            raise ValueError(f"Select: shapes {c.shape}, {x.shape} and {y.shape} don't broadcast; from the right, "
+                             "dims must be equal or 1") from None
+
+    def forward(self, c, x, y):
+        return namespace(x).where(c, x, y)
+
+    def gradient(self, c, x, y, out, dout):
+        zero = F.zeros_like(dout)
+        return (None, lambda: F.unbroadcast(F.select(c, dout, zero), x.shape),
+                lambda: F.unbroadcast(F.select(c, zero, dout), y.shape))

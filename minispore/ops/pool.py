@@ -1,0 +1,130 @@
+"""MaxPool, its gradient, and that one's gradient: all three look for the first largest value of each window."""
+from dataclasses import dataclass
+from math import inf, prod
+
+from minispore.device import kernels
+from minispore.ops.conv import Window, four, pair
+from minispore.ops.primitive import Primitive, Spec, demand_float, namespace
+
+
+@dataclass(frozen=True)
+class MaxPool(Primitive):
+    """The largest value of each window; padding never wins (MindSpore: `ops.MaxPool`). x is (n, c, h, w)."""
+    kernel_size: int | tuple = 1
+    strides: int | tuple = 1
+    pad_mode: str = "valid"
+    pad: int | tuple = 0
+    dilation: int | tuple = 1
+
+    def __post_init__(self):
+        set_, name = object.__setattr__, type(self).__name__
+        set_(self, "kernel_size", pair(self.kernel_size, f"{name}: kernel_size"))
+        set_(self, "strides", pair(self.strides, f"{name}: strides"))
+        set_(self, "dilation", pair(self.dilation, f"{name}: dilation"))
+        set_(self, "pad", four(self.pad, f"{name}: pad"))
+        if self.dilation != (1, 1):
+            raise ValueError(f"{name}: dilation {self.dilation}; only 1 is there")
+        if any(2 * p > k for p, k in zip(self.pad, (self.kernel_size[0],) * 2 + (self.kernel_size[1],) * 2,
+                                         strict=True)):
+            raise ValueError(f"{name}: padding {self.pad} is more than half the kernel {self.kernel_size}, so a window "
+                             "could hold padding alone; pad less")
+
+    @property
+    def window(self) -> Window:
+        return Window(self.kernel_size, self.strides, self.pad_mode, self.pad)
+
+    def rule(self, *shapes):
+        return "n c H W -> n c P Q"
+
+    def out_shape(self, x):
+        if len(x.shape) != 4:
+            raise ValueError(f"{self.name}: x has shape {x.shape}; it takes (batch, channels, height, width)")
+        return (*x.shape[:2], *self.window.plane(x.shape[2:], self, x.shape))
+
+    def infer(self, x):
+        demand_float(self, x=x)
+        return Spec(self.out_shape(x), x.dtype)
+
+    def forward(self, x):
+        xp, plane, wide = namespace(x), self.out_shape(x)[2:], self.window.padded(x, -inf)
+        best = None
+        for _k, _l, at in self.window.taps(plane):
+            best = wide[at] if best is None else xp.maximum(best, wide[at])
+        return best
+
+    def cpu(self, out, x):
+        self._kernel(kernels.max_pool, x, (x,), out)
+
+    def _kernel(self, kernel, x, arrays, out):
+        if not kernels.supported(x.dtype):
+            return Primitive.cpu(self, out, *arrays)
+        kernel(*arrays, out, self.kernel_size, self.strides, self.window.pads(x.shape[2:]))
+
+    def winners(self, x):
+        """For each tap: where it is the first largest of its window, and the slices it sees."""
+        xp, plane, wide = namespace(x), self.out_shape(x)[2:], self.window.padded(x, -inf)
+        best = self.forward(x)
+        open_ = xp.ones(best.shape, dtype=xp.bool)
+        for _k, _l, at in self.window.taps(plane):
+            won = open_ & ((wide[at] == best) | xp.isnan(wide[at]))
+            open_ = open_ & ~won
+            yield won, at
+
+    def gradient(self, x, out, dout):
+        return (lambda: MaxPoolGrad(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, dout),)
+
+    def flops(self, *xs):
+        return prod(self.out_shape(xs[0])) * prod(self.kernel_size)
+
+
+@dataclass(frozen=True)
+class MaxPoolGrad(MaxPool):
+    """Each window's gradient added to the value that won it: (x, dout) -> x's shape."""
+    arity, linear = 2, ((1,),)
+
+    def rule(self, *shapes):
+        return "n c H W, n c P Q -> n c H W"
+
+    def infer(self, x, dout):
+        return Spec(x.shape, x.dtype)
+
+    def forward(self, x, dout):
+        xp, wide = namespace(x), self.window.padded(x * 0, 0)
+        for won, at in self.winners(x):
+            wide[at] = wide[at] + xp.where(won, dout, xp.zeros_like(dout))
+        (h, w), (top, _, left, _) = x.shape[2:], self.window.pads(tuple(x.shape[2:]))
+        return wide[:, :, top:top + h, left:left + w]
+
+    def winners(self, x):
+        return MaxPool(self.kernel_size, self.strides, self.pad_mode, self.pad).winners(x)
+
+    def cpu(self, out, x, dout):
+        self._kernel(kernels.max_pool_grad, x, (x, dout), out)
+
+    def gradient(self, x, dout, out, d):
+        return None, (lambda: MaxPoolGather(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, d))
+
+
+@dataclass(frozen=True)
+class MaxPoolGather(MaxPool):
+    """For each window the value of g where x won: (x, g) -> the pooled shape. MaxPoolGrad's transpose."""
+    arity, linear = 2, ((1,),)
+
+    def rule(self, *shapes):
+        return "n c H W, n c H W -> n c P Q"
+
+    def infer(self, x, g):
+        return Spec(self.out_shape(x), x.dtype)
+
+    def forward(self, x, g):
+        xp, wide, out = namespace(x), self.window.padded(g, 0), None
+        for won, at in MaxPool(self.kernel_size, self.strides, self.pad_mode, self.pad).winners(x):
+            term = xp.where(won, wide[at], xp.zeros_like(wide[at]))
+            out = term if out is None else out + term
+        return out
+
+    def cpu(self, out, x, g):
+        self._kernel(kernels.max_pool_gather, x, (x, g), out)
+
+    def gradient(self, x, g, out, dout):
+        return None, (lambda: MaxPoolGrad(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, dout))

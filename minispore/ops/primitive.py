@@ -1,0 +1,171 @@
+"""Primitive: an op that says everything about itself in one place.
+
+A primitive is a frozen record of attributes; two with equal attributes are the same op, so graphs can compare
+them. What a subclass says:
+
+    rule       the sharding equation for these input shapes (ops/rule.py); None: not for logical programs
+    infer      shapes and dtypes in, shapes and dtypes out; errors that teach
+    forward    the values, written against the array API standard: numpy, CuPy and torch run it alike
+    cpu        the same into a buffer that is already there; overridden where the CPU has something faster
+    gradient   written with ops, so it traces, and differentiates again
+    flops      for the cost model; bytes follow from the shapes
+    linear     which inputs may be partial sums together, e.g. Add ((0, 1),), Mul ((0,), (1,))
+    local      the op that runs on slices, where it isn't the op itself (Reshape's target, OneHot's offset)
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from numbers import Number
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from minispore.common import dtype as mstype
+from minispore.common.recorder import recorder
+from minispore.common.tensor import Tensor
+from minispore.ops.rule import Rule, bind
+
+
+class Spec(NamedTuple):
+    """What is known of a value before it exists."""
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Piece(NamedTuple):
+    """Where a slice lies: piece number `index` of `count` equal ones."""
+    index: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """Base of all ops (MindSpore: `mindspore.ops.Primitive`). See the module's docstring."""
+
+    arity: ClassVar[int | None] = 1             # tensors in; None: any number, also as one tuple
+    call_attributes: ClassVar[tuple] = ()       # attributes that MindSpore passes after the tensors of a call
+    linear: ClassVar[tuple] = ()
+    reduction: ClassVar[str] = "sum"            # the kind of partial result a split contracted factor leaves
+    effect: ClassVar[bool] = False              # it is run even if nobody uses its output, and in program order
+    gradient_waits: ClassVar[bool] = False      # its gradient is run even if none arrives: another rank waits for it
+    view: ClassVar[bool] = False                # forward only looks at its input's memory in another way
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    # ---- what a subclass says -------------------------------------------------------------------
+
+    def rule(self, *shapes) -> str | Rule | None:
+        return "... -> ..."
+
+    def infer(self, *xs) -> Spec | list[Spec]:
+        return Spec(xs[0].shape, xs[0].dtype)
+
+    def forward(self, *xs):
+        raise NotImplementedError(f"{self.name} defines no forward(*arrays)")
+
+    def cpu(self, out, *xs) -> None:
+        result = self.forward(*xs)
+        for o, r in zip(out, result, strict=True) if isinstance(out, list) else ((out, result),):
+            np.copyto(o, r)
+
+    def gradient(self, *xs_out_dout) -> Sequence[Any]:
+        """One gradient an input: a tensor, None, or a function that makes it, called only if it is wanted."""
+        raise NotImplementedError(f"{self.name} has no gradient; put ops.stop_gradient around it, or give the Cell "
+                                  "that uses it a bprop(*inputs, out, dout)")
+
+    def flops(self, *xs) -> int:
+        return sum(prod(s.shape) for s in specs(self.infer(*xs)))
+
+    def local(self, rule: Rule, pieces: dict[str, Piece]) -> "Primitive":
+        return self
+
+    # ---- calling it -------------------------------------------------------------------------------
+
+    def __call__(self, *args):
+        op, tensors = self.take(*args)
+        listener = recorder()
+        return op.run(tensors) if listener is None else listener.apply(op, tensors)
+
+    def take(self, *args) -> tuple["Primitive", list[Tensor]]:
+        """Tell the tensors of a call from the attributes that come after them."""
+        if self.arity is None:
+            args = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+            return self, [as_tensor(a, self, i) for i, a in enumerate(args)]
+        extra = args[self.arity:]
+        if len(args) < self.arity or len(extra) > len(self.call_attributes):
+            names = ["tensor"] * self.arity + list(self.call_attributes)
+            raise TypeError(f"{self.name}: got {len(args)} arguments, it takes ({', '.join(names)})")
+        op = replace(self, **dict(zip(self.call_attributes, extra, strict=False))) if extra else self
+        return op, [as_tensor(a, self, i) for i, a in enumerate(args[:self.arity])]
+
+    def run(self, tensors: list[Tensor]):
+        """Compute now: a Tensor, or a tuple of them."""
+        outs = self.compute(self.infer(*tensors), [t._data() for t in tensors])
+        return tuple(map(Tensor.from_numpy, outs)) if isinstance(outs, list) else Tensor.from_numpy(outs)
+
+    def compute(self, spec, arrays):
+        """Arrays of the inferred specs, filled."""
+        if isinstance(spec, list):
+            out = [np.empty(s.shape, s.dtype) for s in spec]
+        else:
+            out = np.empty(spec.shape, spec.dtype)
+        with np.errstate(all="ignore"):         # NaN and inf are values; Model.train is who complains
+            self.cpu(out, *arrays)
+        return out
+
+    def bound_rule(self, ins: Sequence, outs: Sequence) -> Rule | None:
+        """The rule for these input and output shapes."""
+        rule = self.rule(*ins)
+        return bind(rule, ins, outs) if isinstance(rule, str) else rule
+
+
+def specs(spec) -> list[Spec]:
+    """infer's answer as a list."""
+    return spec if isinstance(spec, list) else [spec]
+
+
+def as_tensor(x, op: Primitive, index: int, like: np.dtype | None = None) -> Tensor:
+    """A tensor from what the user passed; numbers take the dtype of their partner."""
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, (bool, np.bool_)):
+        return Tensor.from_numpy(np.array(x))
+    if isinstance(x, Number) and not isinstance(x, complex):
+        natural = mstype.int64 if isinstance(x, (int, np.integer)) else mstype.float32
+        if like is not None:
+            natural = like if mstype.promote(like, natural).kind == like.kind else mstype.promote(like, natural)
+        return Tensor.from_numpy(np.array(x, natural))
+    if isinstance(x, (np.ndarray, list, tuple)):
+        return Tensor(x)
+    raise TypeError(f"{op.name}: input {index} is a {type(x).__name__}; ops take tensors, numbers and numpy arrays")
+
+
+def namespace(x):
+    """The array library of an array: numpy, CuPy, array_api_strict, or torch through array_api_compat."""
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__()
+    from array_api_compat import array_namespace
+    return array_namespace(x)
+
+
+def normal_axis(axis: int, ndim: int, op: Primitive) -> int:
+    """An axis counted from the left; IndexError-like message where there is none."""
+    if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
+        raise TypeError(f"{op.name}: axis {axis!r} must be a whole number")
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{op.name}: axis {axis} is outside the tensor's {ndim} dims; use {-ndim} … {ndim - 1}")
+    return int(axis) % ndim
+
+
+def demand_float(op: Primitive, **tensors) -> None:
+    """All of one floating dtype, else a TypeError that names the odd one."""
+    first = next(iter(tensors.values())).dtype
+    for name, t in tensors.items():
+        if not mstype.is_float(t.dtype):
+            raise TypeError(f"{op.name}: {name} of shape {t.shape} is {t.dtype}; it takes float tensors. "
+                            "Convert it with .astype(ms.float32) or, in a dataset, with Rescale or TypeCast")
+        if t.dtype != first:
+            raise TypeError(f"{op.name}: {name} is {t.dtype}, another input is {first}; use one dtype, "
+                            "e.g. x.astype(w.dtype)")
