@@ -178,7 +178,7 @@ class Communicator:
         """The sum (max, min, prod) of x over the ranks, on all of them; into `out` if given."""
         out = _into(out, x)
         return self._start("AllReduce", out, op, "ring",
-                           lambda link: algorithms.ring_all_reduce(link, out.reshape(-1), kernels.accumulate(op, out.dtype)),
+                           lambda link: algorithms.ring_all_reduce(link, out.reshape(-1), kernels.accumulate(op)),
                            lambda: out, name)
 
     def reduce_scatter(self, x: np.ndarray, op: str = "sum") -> Handle:
@@ -187,7 +187,7 @@ class Communicator:
         work = _into(None, x)
         chunks = [c.reshape(-1) for c in np.split(work, self.size)]
         return self._start("ReduceScatter", work, op, "ring",
-                           lambda link: algorithms.ring_reduce_scatter(link, chunks, kernels.accumulate(op, x.dtype)),
+                           lambda link: algorithms.ring_reduce_scatter(link, chunks, kernels.accumulate(op)),
                            lambda: np.split(work, self.size)[self.rank])
 
     def all_gather(self, x: np.ndarray) -> Handle:
@@ -208,7 +208,7 @@ class Communicator:
         """The reduction of x over the ranks, on root; what the others get has no meaning."""
         out = _into(None, x)
         return self._start("Reduce", out, f"{op}, root {root}", "tree",
-                           lambda link: algorithms.tree_reduce(link, out.reshape(-1), root, kernels.accumulate(op, out.dtype)),
+                           lambda link: algorithms.tree_reduce(link, out.reshape(-1), root, kernels.accumulate(op)),
                            lambda: out)
 
     def all_to_all(self, x: np.ndarray) -> Handle:

@@ -2,6 +2,8 @@
 from minispore.ops.functional import *  # noqa: F403  (the functional forms are the module's face)
 from minispore.ops.functional import prod_ as prod
 from minispore.ops.functional import softmax_ as softmax
+from minispore.ops.communication import (
+    AllGather, AllReduce, AlltoAll, Broadcast, Receive, Reduce, ReduceOp, ReduceScatter, Send)
 from minispore.ops.control import Assign, CustomGradient, Identity, StopGradient
 from minispore.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from minispore.ops.elementwise import (

@@ -1,0 +1,59 @@
+"""minispore: MindSpore's distributed training, small enough to read and real enough to run.
+
+    import minispore as ms
+    from minispore import nn, ops
+
+The names are MindSpore's; `import mindspore` also finds them in programs started by `msrun` or `minispore run`.
+"""
+from minispore import common, communication, context, dataset, graph, nn, ops, train
+from minispore.common import dtype
+from minispore.common.dtype import (
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from minispore.common.errors import CollectiveError, TraceError
+from minispore.common.initializer import initializer
+from minispore.common.parameter import Parameter, ParameterTuple
+from minispore.common.tensor import Tensor
+from minispore.communication import create_group, destroy_group, get_group_size, get_rank, init, release
+from minispore.context import (
+    GRAPH_MODE,
+    PYNATIVE_MODE,
+    ParallelMode,
+    get_auto_parallel_context,
+    get_context,
+    get_seed,
+    reset_auto_parallel_context,
+    set_auto_parallel_context,
+    set_context,
+    set_device,
+    set_seed,
+)
+from minispore.graph.api import grad, jit, value_and_grad
+from minispore.nn import loss
+from minispore.ops.functional import cast
+from minispore.train import Model
+
+ops.GradOperation = graph.api.GradOperation         # MindSpore has it there; it stands above ops in this house
+ops.grad, ops.value_and_grad = grad, value_and_grad
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GRAPH_MODE", "PYNATIVE_MODE", "CollectiveError", "Model", "ParallelMode", "Parameter", "ParameterTuple", "Tensor",
+    "TraceError", "bool_", "cast", "common", "communication", "context", "create_group", "dataset", "destroy_group", "dtype",
+    "float16", "float32", "float64", "get_auto_parallel_context", "get_context", "get_group_size", "get_rank", "get_seed",
+    "grad", "graph", "init", "initializer", "int8", "int16", "int32", "int64", "jit", "loss", "nn", "ops", "release",
+    "reset_auto_parallel_context", "set_auto_parallel_context", "set_context", "set_device", "set_seed", "train", "uint8",
+    "uint16", "uint32", "uint64", "value_and_grad",
+]

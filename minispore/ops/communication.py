@@ -1,0 +1,249 @@
+"""Communication as ops: they trace, they differentiate, and they run in the order of the program.
+
+Gradients are those of **the sum of all ranks' losses**: what one rank's output did to any rank's loss comes back to it.
+So AllReduce(sum) answers with AllReduce(sum), AllGather with ReduceScatter, Broadcast with Reduce, Send with Receive.
+These ops are for the local view (data and hybrid parallel); a logical program gets its collectives from the compiler.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+from minispore.common import dtype as mstype
+from minispore.communication.management import HCCL_WORLD_COMM_GROUP, communicator
+from minispore.ops import functional as F
+from minispore.ops.primitive import Primitive, Spec, normal_axis
+from minispore.ops.reduce import product_of_others
+
+
+class ReduceOp:
+    """Names of reductions (MindSpore: `ops.ReduceOp`)."""
+    SUM, MAX, MIN, PROD = "sum", "max", "min", "prod"
+
+
+class Collective(Primitive):
+    """Base: an op all ranks of `group` call together."""
+    effect = True
+
+    def rule(self, *shapes):
+        return None
+
+    def flops(self, *xs):
+        return 0
+
+    @property
+    def comm(self):
+        return communicator(self.group)
+
+    def forward(self, *xs):
+        raise TypeError(f"{self.name} runs on CPU ranks' arrays; device arrays come with the native backend")
+
+    def rows(self, x, parts, what="dim 0"):
+        if not x.shape or x.shape[0] % parts:
+            raise ValueError(f"{self.name}: {what} of shape {x.shape} must divide by {parts}, the ranks of group "
+                             f"{self.group}; pad the tensor or use another group")
+        return x.shape[0] // parts
+
+
+@dataclass(frozen=True)
+class Reducing(Collective):
+    """A collective with a reduction: "sum", "max", "min" or "prod"."""
+    op: str = ReduceOp.SUM
+    group: str = HCCL_WORLD_COMM_GROUP
+
+    def __post_init__(self):
+        if self.op not in ("sum", "max", "min", "prod"):
+            raise ValueError(f"{self.name}: op {self.op!r} must be one of ops.ReduceOp: 'sum', 'max', 'min', 'prod'")
+
+    def pull_back(self, x, whole, upstream):
+        """The gradient to this rank's x; `whole` is the reduction, `upstream` its gradient summed over the ranks."""
+        if self.op == "sum":
+            return upstream
+        if self.op == "prod":
+            everybody = AllGather(self.group)(F.expand_dims(x, 0))
+            last = F.transpose(everybody, (*range(1, everybody.ndim), 0))
+            return upstream * product_of_others(last)[..., self.comm.rank]
+        won = F.cast(F.equal(x, whole), upstream.dtype)             # max, min: ties share equally
+        return upstream * won / AllReduce("sum", self.group)(won)
+
+
+@dataclass(frozen=True)
+class AllReduce(Reducing):
+    """The reduction of the ranks' tensors, on all of them (MindSpore: `ops.AllReduce`)."""
+
+    def cpu(self, out, x):
+        self.comm.all_reduce(x, self.op, out=out).wait()
+
+    def gradient(self, x, out, dout):
+        return (self.pull_back(x, out, AllReduce("sum", self.group)(dout)),)
+
+
+@dataclass(frozen=True)
+class ReduceScatter(Reducing):
+    """The reduction, cut along dim 0; each rank keeps its part (MindSpore: `ops.ReduceScatter`)."""
+
+    def infer(self, x):
+        return Spec((self.rows(x, self.comm.size), *x.shape[1:]), x.dtype)
+
+    def cpu(self, out, x):
+        np.copyto(out, self.comm.reduce_scatter(x, self.op).wait())
+
+    def gradient(self, x, out, dout):
+        gather = AllGather(self.group)
+        return (self.pull_back(x, gather(out), gather(dout)),)
+
+
+@dataclass(frozen=True)
+class AllGather(Collective):
+    """The ranks' tensors one behind the other along dim 0 (MindSpore: `ops.AllGather`)."""
+    group: str = HCCL_WORLD_COMM_GROUP
+
+    def infer(self, x):
+        if not x.shape:
+            raise ValueError("AllGather: a scalar has no dim 0 to gather along; reshape it to (1,)")
+        return Spec((x.shape[0] * self.comm.size, *x.shape[1:]), x.dtype)
+
+    def cpu(self, out, x):
+        np.copyto(out, self.comm.all_gather(x).wait())
+
+    def gradient(self, x, out, dout):
+        return (ReduceScatter("sum", self.group)(dout),)
+
+
+@dataclass(frozen=True)
+class Broadcast(Collective):
+    """root's tensor(s) on all ranks; takes and returns a tuple, as MindSpore's. `root_rank` is a place in the group."""
+    root_rank: int = 0
+    group: str = HCCL_WORLD_COMM_GROUP
+    arity = None
+
+    def infer(self, *xs):
+        if not 0 <= self.root_rank < self.comm.size:
+            raise ValueError(f"Broadcast: root_rank {self.root_rank} is not in 0 … {self.comm.size - 1}, the places of "
+                             f"group {self.group}")
+        return [Spec(x.shape, x.dtype) for x in xs]
+
+    def cpu(self, out, *xs):
+        for o, handle in [(o, self.comm.broadcast(x, self.root_rank)) for o, x in zip(out, xs, strict=True)]:
+            np.copyto(o, handle.wait())
+
+    def gradient(self, *xs_outs_douts):
+        *_xs, _outs, douts = xs_outs_douts
+        return [Reduce(self.root_rank, "sum", self.group)(d) for d in douts]
+
+
+@dataclass(frozen=True)
+class Reduce(Collective):
+    """The sum on the rank at place `dest_rank`, zeros on the others (MindSpore: `ops.Reduce`)."""
+    dest_rank: int = 0
+    op: str = ReduceOp.SUM
+    group: str = HCCL_WORLD_COMM_GROUP
+
+    def __post_init__(self):
+        if self.op != "sum":
+            raise ValueError(f"Reduce: op {self.op!r}; only 'sum' is there. Use AllReduce for max, min and prod")
+
+    def cpu(self, out, x):
+        result = self.comm.reduce(x, self.dest_rank, self.op).wait()
+        np.copyto(out, result if self.comm.rank == self.dest_rank else 0)
+
+    def gradient(self, x, out, dout):
+        return (Broadcast(self.dest_rank, self.group)((dout,))[0],)
+
+
+@dataclass(frozen=True)
+class AlltoAll(Collective):
+    """Part r along split_dim goes to rank r; what arrives is joined along concat_dim (MindSpore: `ops.AlltoAll`)."""
+    split_count: int
+    split_dim: int = 0
+    concat_dim: int = 0
+    group: str = HCCL_WORLD_COMM_GROUP
+
+    def infer(self, x):
+        split, join = (normal_axis(d, len(x.shape), self) for d in (self.split_dim, self.concat_dim))
+        if self.split_count != self.comm.size:
+            raise ValueError(f"AlltoAll: split_count {self.split_count} must be the group's size, {self.comm.size}")
+        if x.shape[split] % self.split_count:
+            raise ValueError(f"AlltoAll: dim {split} of shape {x.shape} must divide by split_count {self.split_count}")
+        shape = list(x.shape)
+        shape[split] //= self.split_count
+        shape[join] *= self.split_count
+        return Spec(tuple(shape), x.dtype)
+
+    def cpu(self, out, x):
+        parts = np.stack(np.split(x, self.split_count, self.split_dim))
+        arrived = self.comm.all_to_all(parts).wait()
+        np.concatenate(list(arrived), self.concat_dim, out=out)
+
+    def gradient(self, x, out, dout):
+        return (AlltoAll(self.split_count, self.concat_dim, self.split_dim, self.group)(dout),)
+
+
+@dataclass(frozen=True)
+class Send(Collective):
+    """Send x to `dest_rank` (a place in the group) and return it; its gradient comes back from there.
+
+    The message is copied first, so Send never waits (MindSpore: `ops.Send`).
+    """
+    sr_tag: int
+    dest_rank: int
+    group: str = HCCL_WORLD_COMM_GROUP
+    gradient_waits = True
+
+    def cpu(self, out, x):
+        self.comm.send(x, _peer(self, self.dest_rank), self.sr_tag)
+        np.copyto(out, x)
+
+    def gradient(self, x, out, dout):
+        if not mstype.is_float(x.dtype):
+            return (None,)
+        return (dout + Receive(_back(self.sr_tag), self.dest_rank, x.shape, x.dtype, self.group)(),)
+
+
+@dataclass(frozen=True)
+class Receive(Collective):
+    """The tensor that `src_rank` (a place in the group) sends; its gradient is sent back (MindSpore: `ops.Receive`)."""
+    sr_tag: int
+    src_rank: int
+    shape: tuple
+    dtype: np.dtype
+    group: str = HCCL_WORLD_COMM_GROUP
+    arity, gradient_waits = 0, True
+
+    def __post_init__(self):
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "dtype", mstype.to_dtype(self.dtype))
+
+    def infer(self):
+        return Spec(self.shape, self.dtype)
+
+    def cpu(self, out):
+        np.copyto(out, self.comm.receive(self.shape, self.dtype, _peer(self, self.src_rank), self.sr_tag).wait())
+
+    def gradient(self, out, dout):
+        if mstype.is_float(self.dtype):
+            Send(_back(self.sr_tag), self.src_rank, self.group)(dout)
+        return ()
+
+
+def _peer(op, place):
+    if not 0 <= place < op.comm.size:
+        raise ValueError(f"{op.name}: rank {place} is not in 0 … {op.comm.size - 1}, the places of group {op.group}")
+    return place
+
+
+def _back(tag: int) -> int:
+    """The tag of the gradient's way back: unlike any the user is likely to take, and its own inverse."""
+    return tag ^ 0x8000
+
+
+def fused(collective, tensors: list) -> list:
+    """One collective on many tensors: flattened, joined into one message a dtype, and taken apart again."""
+    out: list = [None] * len(tensors)
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        members = [i for i, t in enumerate(tensors) if t.dtype == dtype]
+        flat = collective(F.concat([F.reshape(tensors[i], (-1,)) for i in members]))
+        at = 0
+        for i in members:
+            out[i] = F.reshape(F.narrow(flat, 0, at, tensors[i].size), tensors[i].shape)
+            at += tensors[i].size
+    return out
