@@ -66,7 +66,8 @@ class ThreadTransport:
         data = queue.popleft()
         if data.nbytes != buffer.nbytes or data.dtype != buffer.dtype:
             raise CollectiveError(f"rank {self.rank} expects {buffer.size} × {buffer.dtype} from rank {source}, which "
-                                  f"sent {data.size} × {data.dtype}; counts and dtypes must agree on all ranks")
+                                  f"sent {data.size} × {data.dtype}; op, count and dtype must agree on all "
+                                  f"ranks:\n{self.board.table()}")
         np.copyto(buffer, data)
         request.clear()
         return True
@@ -79,8 +80,10 @@ class ThreadTransport:
                 world.blocked.add(self.rank)
                 if world.blocked >= world.alive:    # nobody is left who could send anything
                     world.tell_all()
-                    raise CollectiveError("deadlock: all ranks that are left wait for one another. Every receive needs "
-                                          f"a send, and all ranks the same calls in the same order:\n{self.board.table()}")
+                    gone = self.board.gone(range(self.size))
+                    why = f"rank {gone[0]} can't come any more" if gone else "all ranks wait for one another"
+                    raise CollectiveError(f"deadlock on rank {self.rank}: {why}. Every receive needs a send, and all ranks "
+                                          f"the same calls in the same order:\n{self.board.table()}")
                 world.news[self.rank].wait(0.05)
                 world.blocked.discard(self.rank)
             world.unread[self.rank] = False

@@ -144,37 +144,42 @@ def _taps(w, height, width, stride, dilation):
 def _load(images, page, height, width, stride, pads):
     """page (c, y % sh, z % sw, y // sh, z // sw, n) = images (n, c, y - top, z - left), zero elsewhere."""
     samples, channels, rows = images.shape[:3]
-    page[:] = 0
+    step = stride[1]
+    if page.size > images.size:
+        page[:] = 0
     for c in range(channels):
         for row in range(rows):
-            for phase in range(stride[1]):
-                line, first, last = _line(page, images.shape, c, row, phase, height, width, stride, pads)
+            for phase in range(step):
+                line, col, count = _line(page, images.shape, c, row, phase, height, width, stride, pads)
                 for n in range(samples):
-                    image = images[n, c, row]
-                    for z in range(first, last):
-                        line[z * samples + n] = image[z * stride[1] + phase - pads[2]]
+                    cells, pixels = line[n:], images[n, c, row, col:]
+                    for j in range(count):
+                        cells[j * samples] = pixels[j * step]
 
 
 @kernel
 def _store(page, images, height, width, stride, pads):
     """images (n, c, y - top, z - left) = page (c, y % sh, z % sw, y // sh, z // sw, n): the way back."""
     samples, channels, rows = images.shape[:3]
+    step = stride[1]
     for c in range(channels):
         for row in range(rows):
-            for phase in range(stride[1]):
-                line, first, last = _line(page, images.shape, c, row, phase, height, width, stride, pads)
+            for phase in range(step):
+                line, col, count = _line(page, images.shape, c, row, phase, height, width, stride, pads)
                 for n in range(samples):
-                    image = images[n, c, row]
-                    for z in range(first, last):
-                        image[z * stride[1] + phase - pads[2]] = line[z * samples + n]
+                    cells, pixels = line[n:], images[n, c, row, col:]
+                    for j in range(count):
+                        pixels[j * step] = cells[j * samples]
 
 
 @kernel
 def _line(page, shape, c, row, phase, height, width, stride, pads):
-    """Where a phase of an image row lies: (a line of the page, its first z, the z after its last)"""
-    y, sw, left = row + pads[0], stride[1], pads[2] - phase
-    line = (((c * stride[0] + y % stride[0]) * sw + phase) * height + y // stride[0]) * width * shape[0]
-    return page[line:][:width * shape[0]], (left + sw - 1) // sw, (left + shape[3] + sw - 1) // sw
+    """One phase of an image row: (the page from its first pixel on, this pixel's column, number of pixels)"""
+    y, left, step = row + pads[0], pads[2], stride[1]
+    z = max(0, left - phase + step - 1) // step
+    line = ((c * stride[0] + y % stride[0]) * step + phase) * height + y // stride[0]
+    col = z * step + phase - left
+    return page[(line * width + z) * shape[0]:], col, (shape[3] - col + step - 1) // step
 
 
 @kernel(fastmath=FAST_SUMS)
