@@ -55,4 +55,4 @@ def _make(items: Iterator, asked: SimpleQueue, made: SimpleQueue) -> None:
 def _end(thread: threading.Thread, asked: SimpleQueue) -> None:
     asked.put(False)
     if thread is not threading.current_thread():    # the garbage collector may run in any thread
-        thread.join(timeout=5)                      # an op that takes longer ends alone: it's a daemon
+        thread.join(timeout=2)                      # an op that takes longer ends alone: it's a daemon
