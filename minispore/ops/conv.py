@@ -3,7 +3,7 @@
 Shapes: x (n, i, h, w), weight (o, i, kh, kw), out (n, o, p, q). The portable forwards add up the kernel's taps;
 the CPU's are in device/kernels/conv.py.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -150,6 +150,9 @@ class Conv2D(Primitive):
 
     def flops(self, x, w):
         return 2 * prod(self.infer(x, w).shape) * prod(w.shape[1:])
+
+    def local(self, rule, pieces):
+        return replace(self, out_channel=self.out_channel // (pieces["o"].count if "o" in pieces else 1))
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ def _demand_indices(op, x):
 class Gather(Primitive):
     """out[..., i..., ...] = x[..., indices[i...], ...] along an axis; out of range is an error.
 
-    On a slice of the axis (`start` set) indices that lie elsewhere give zeros, so that the slices' results sum up.
+    On a slice of the axis (`slice_of`: first index and size of the whole axis) indices that lie elsewhere give zeros, so
+    that the slices' results sum up.
     """
     axis: int = 0
-    start: int | None = None
+    slice_of: tuple[int, int] | None = None
     arity, call_attributes, linear = 2, ("axis",), ((0,),)
 
     def rule(self, x, indices):
@@ -42,9 +43,10 @@ class Gather(Primitive):
     def forward(self, x, indices):
         xp = namespace(x)
         axis, n = self.axis % x.ndim, x.shape[self.axis]
-        at = indices - self.start if self.start is not None else xp.where(indices < 0, indices + n, indices)
+        start, whole = self.slice_of or (0, n)
+        at = xp.where(indices < 0, indices + whole, indices) - start
         inside = (at >= 0) & (at < n)
-        if self.start is None and not bool(xp.all(inside)):
+        if self.slice_of is None and not bool(xp.all(inside)):
             bad = int(indices[~inside][0]) if hasattr(indices, "tolist") else "?"
             raise IndexError(f"Gather: index {bad} is outside axis {axis} of size {n} (shape {tuple(x.shape)}); "
                              f"use {-n} … {n - 1}")
@@ -53,7 +55,7 @@ class Gather(Primitive):
         if not n:
             return xp.zeros(shape, dtype=x.dtype)
         out = xp.reshape(xp.take(x, flat, axis=axis), shape)
-        if self.start is None:
+        if self.slice_of is None:
             return out
         mask = xp.reshape(inside, (*indices.shape, *(1,) * (x.ndim - axis - 1)))
         return xp.where(mask, out, xp.zeros_like(out))
@@ -62,7 +64,7 @@ class Gather(Primitive):
         return (lambda: ScatterAdd(self.axis % x.ndim, x.shape[self.axis])(indices, dout)), None
 
     def local(self, rule, pieces):
-        return replace(self, start=_start(rule.ins[0][self.axis], rule, pieces, self.start))
+        return replace(self, slice_of=_slice_of(rule.ins[0][self.axis], rule, pieces))
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class ScatterAdd(Primitive):
     """Gather's transpose: zeros of size `rows` along the axis, with each slice of d added at its index."""
     axis: int = 0
     rows: int = 0
-    start: int | None = None
+    slice_of: tuple[int, int] | None = None
     arity, linear = 2, ((1,),)
 
     def rule(self, indices, d):
@@ -85,10 +87,10 @@ class ScatterAdd(Primitive):
     def forward(self, indices, d):
         # A product with a one-hot matrix: the array API has no scatter.
         xp = namespace(d)
-        wanted = xp.arange(self.rows, dtype=indices.dtype) + (self.start or 0)
+        start, whole = self.slice_of or (0, self.rows)
+        wanted = xp.arange(self.rows, dtype=indices.dtype) + start
         flat = xp.reshape(indices, (-1,))
-        if self.start is None:
-            flat = xp.where(flat < 0, flat + self.rows, flat)
+        flat = xp.where(flat < 0, flat + whole, flat)
         hit = xp.astype(wanted[:, None] == flat[None, :], d.dtype)
         before, after = d.shape[:self.axis], d.shape[self.axis + indices.ndim:]
         rows = xp.reshape(d, (prod(before), prod(indices.shape), prod(after)))
@@ -96,8 +98,9 @@ class ScatterAdd(Primitive):
 
     def cpu(self, out, indices, d):
         out[...] = 0
+        start, whole = self.slice_of or (0, self.rows)
         at = indices.reshape(-1).astype(np.int64)
-        at = at - self.start if self.start is not None else np.where(at < 0, at + self.rows, at)
+        at = np.where(at < 0, at + whole, at) - start
         inside = (at >= 0) & (at < self.rows)
         before, after = d.shape[:self.axis], d.shape[self.axis + indices.ndim:]
         rows = d.reshape(prod(before), at.size, prod(after))
@@ -109,7 +112,7 @@ class ScatterAdd(Primitive):
 
     def local(self, rule, pieces):
         dim = rule.outs[0][self.axis]
-        return replace(self, start=_start(dim, rule, pieces, self.start),
+        return replace(self, slice_of=_slice_of(dim, rule, pieces),
                        rows=self.rows // prod(pieces[f].count for f in dim if f in pieces))
 
 
@@ -158,15 +161,16 @@ class OneHot(Primitive):
 
     def local(self, rule, pieces):
         dim = rule.outs[0][self.axis]
-        return replace(self, start=_start(dim, rule, pieces, self.start) or 0,
+        return replace(self, start=(_slice_of(dim, rule, pieces) or (self.start,))[0],
                        depth=self.depth // prod(pieces[f].count for f in dim if f in pieces))
 
 
-def _start(dim, rule, pieces, whole):
-    """The index in the whole dim at which the slice begins."""
+def _slice_of(dim, rule, pieces):
+    """(index at which the slice begins, size of the whole dim), or None where the dim isn't split."""
     if not dim or dim[0] not in pieces:
-        return whole
-    return pieces[dim[0]].index * (rule.sizes[dim[0]] // pieces[dim[0]].count)
+        return None
+    whole = rule.sizes[dim[0]]
+    return pieces[dim[0]].index * (whole // pieces[dim[0]].count), whole
 
 
 # ---- x[...] -------------------------------------------------------------------------------------

@@ -45,8 +45,9 @@ def bind(text: str, ins: Iterable[Shape], outs: Iterable[Shape]) -> Rule:
     >>> rule.sizes, rule.contracted("k")
     ({'m': 4, 'k': 6, 'n': 8}, True)
     """
-    left, right = (side.split(",") if side.strip() else [] for side in text.split("->"))
     ins, outs = [tuple(s) for s in ins], [tuple(s) for s in outs]
+    left, right = (side.split(",") for side in text.split("->"))
+    left = left if ins else []              # an empty side may also be one scalar
     if (len(left), len(right)) != (len(ins), len(outs)):
         raise ValueError(f"rule '{text}' is for {len(left)} inputs and {len(right)} outputs; "
                          f"there are {len(ins)} and {len(outs)}")

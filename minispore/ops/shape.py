@@ -275,7 +275,7 @@ class Fill(Movement):
     shape: tuple = ()
     value: float = 0.0
     dtype: np.dtype = mstype.float32
-    arity = 0
+    arity, linear = 0, ()
 
     def rule(self):
         return f"-> {' '.join(letters(len(self.shape)))}"
