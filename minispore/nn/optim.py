@@ -29,12 +29,12 @@ class Optimizer(Cell):
         self.parameters = ParameterTuple(params)
         self.loss_scale = loss_scale
         self.learning_rate = self._rate("learning_rate", learning_rate)
-        made = {id(learning_rate): self.learning_rate}
-        for i, rate in enumerate(rates):                # groups that name the same rate share one Parameter
-            if id(rate) not in made:
-                made[id(rate)] = self._rate(f"learning_rate_group_{i}", rate)
-                self.insert_param_to_cell(made[id(rate)].name, made[id(rate)])
-        self.rates = [made[id(rate)] for rate in rates]
+        made = {None: self.learning_rate}
+        for group, rate in dict(rates).items():         # a group with a rate of its own
+            if group is not None:
+                made[group] = self._rate(f"learning_rate_group_{group}", rate)
+                self.insert_param_to_cell(made[group].name, made[group])
+        self.rates = [made[group] for group, _ in rates]
         self.decays = [0.0 if any(w in p.name for w in ("beta", "gamma")) else float(d)
                        for p, d in zip(params, decays, strict=True)]
         self.global_step = Parameter(Tensor(np.zeros((), np.int32)), name="global_step", requires_grad=False)
@@ -165,13 +165,13 @@ class Adam(Optimizer):
 
 
 def _groups(name, parameters, learning_rate, weight_decay):
-    """(parameters, a learning rate each, a weight decay each) from a list of Parameters or of groups."""
+    """(parameters, (group or None, learning rate) each, a weight decay each) from a list of Parameters or of groups."""
     items = list(parameters)
     if not items:
         raise ValueError(f"{name}: no parameters given; pass net.trainable_params()")
     groups = items if all(isinstance(g, dict) for g in items) else [{"params": items}]
     params, rates, decays = [], [], []
-    for g in groups:
+    for number, g in enumerate(groups):
         unknown = set(g) - {"params", "lr", "weight_decay"}
         if unknown or "params" not in g:
             raise ValueError(f"{name}: a parameter group has the keys {sorted(g)}; it needs 'params' and may have 'lr' and "
@@ -184,7 +184,7 @@ def _groups(name, parameters, learning_rate, weight_decay):
                 raise TypeError(f"{name}: {p!r} is a {type(p).__name__}; optimizers take Parameters, "
                                 "e.g. net.trainable_params()")
             params.append(p)
-            rates.append(g.get("lr", learning_rate))
+            rates.append((number, g["lr"]) if "lr" in g else (None, learning_rate))
             decays.append(decay)
     if len(set(params)) < len(params):
         twice = next(p.name for p in params if params.count(p) > 1)

@@ -212,8 +212,9 @@ def log_softmax(logits, axis=-1) -> Tensor:
 
 
 def one_hot(indices, depth, on_value=1, off_value=0, axis=-1) -> Tensor:
-    """1 at the index, 0 elsewhere; dtype of on_value (a Python number: float32)."""
-    return indexing.OneHot(axis)(indices, depth, on_value, off_value)
+    """on_value at the index, off_value elsewhere; of on_value's dtype (a Python integer: int64)."""
+    dtype = on_value.dtype if isinstance(on_value, Tensor) else mstype.to_dtype(type(on_value))
+    return indexing.OneHot(axis, dtype=dtype)(indices, depth, on_value, off_value)
 
 
 def gather(input_params, input_indices, axis) -> Tensor:
