@@ -144,8 +144,9 @@ class Adam(Optimizer):
             raise TypeError(f"Adam: {kwargs} isn't there; use_lazy and use_offload must be False")
         self.beta1, self.beta2, self.eps = float(beta1), float(beta2), float(eps)
         self.use_nesterov, self.use_amsgrad = use_nesterov, use_amsgrad
-        self.beta1_power = Parameter(np.ones((), np.float32), name="beta1_power", requires_grad=False)
-        self.beta2_power = Parameter(np.ones((), np.float32), name="beta2_power", requires_grad=False)
+        # float64: 1 - 0.999 in float32 is wrong in the fourth digit
+        self.beta1_power = Parameter(np.ones(()), name="beta1_power", requires_grad=False)
+        self.beta2_power = Parameter(np.ones(()), name="beta2_power", requires_grad=False)
         self.moment1, self.moment2 = self.state("moment1"), self.state("moment2")
         self.vhat = self.state("vhat") if use_amsgrad else ParameterTuple()
 
@@ -161,7 +162,7 @@ class Adam(Optimizer):
             v = ops.assign(self.vhat[i], ops.maximum(self.vhat[i], v))
         if self.use_nesterov:
             m = self.beta1 * m + (1 - self.beta1) * g
-        return p - lr * self.correction * m / (ops.sqrt(v) + self.eps)
+        return p - lr * ops.cast(self.correction, p.dtype) * m / (ops.sqrt(v) + self.eps)
 
 
 def _groups(name, parameters, learning_rate, weight_decay):
