@@ -1,0 +1,98 @@
+"""set_context, set_auto_parallel_context and set_seed: defaults, refusals, what is read back."""
+import numpy as np
+import pytest
+
+import minispore as ms
+from minispore.common import random
+from minispore.lab import run_ranks
+
+
+@pytest.mark.parametrize(("settings", "error", "message"), [
+    ({"device_num": 0}, ValueError, "must be in 1 … 4096"), ({"device_num": 5000}, ValueError, "1 … 4096"),
+    ({"device_num": "4"}, TypeError, "must be a whole number"), ({"global_rank": 4096}, ValueError, "0 … 4095"),
+    ({"parallel_mode": "dp"}, ValueError, "stand_alone, data_parallel"), ({"search_mode": "luck"}, ValueError, "must be one of"),
+    ({"gradients_mean": 1}, TypeError, "must be True or False"), ({"surprise": 1}, ValueError, "unknown key 'surprise'"),
+    ({"parallel_mode": "data_parallel", "full_batch": True}, RuntimeError, "each rank reads its own shard"),
+    ({"parallel_mode": "semi_auto_parallel", "parameter_broadcast": True}, ValueError, "parameter_broadcast=True"),
+    ({"dataset_strategy": "both"}, ValueError, "data_parallel, full_batch"), ({"dataset_strategy": 3}, TypeError, "a tuple"),
+    ({"comm_fusion": 3}, TypeError, "must be a dict"), ({"comm_fusion": {"allreduce": {"mode": "auto"}}}, KeyError, "lacks 'config'"),
+    ({"comm_fusion": {"allreduce": 1}}, TypeError, "with 'mode' and 'config'"),
+    ({"all_reduce_fusion_config": [1, 1]}, ValueError, "names an index twice"),
+    ({"all_reduce_fusion_config": [1.5]}, TypeError, "list of whole numbers"),
+    ({"parallel_optimizer_config": {"parallel_optimizer_threshold": -1}}, ValueError, "must be ≥ 0"),
+    ({"pipeline_stages": 0}, ValueError, "1 … 4096"),
+])
+def test_refused_settings_change_nothing(settings, error, message):
+    before = dict(ms.common.state.current().parallel)
+    with pytest.raises(error, match=message):
+        ms.set_auto_parallel_context(gradient_fp32_sync=False, **settings)
+    assert ms.common.state.current().parallel == before
+
+
+def test_parallel_settings_are_read_back():
+    ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
+    assert ms.get_auto_parallel_context("parallel_mode") == "data_parallel" and ms.get_auto_parallel_context("gradients_mean")
+    ms.reset_auto_parallel_context()
+    assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
+    with pytest.raises(ValueError, match="unknown key 'speed'"):
+        ms.get_auto_parallel_context("speed")
+
+
+def test_rank_and_size_after_init():
+    def program():
+        before = ms.get_rank(), ms.get_group_size()
+        ms.init()
+        ms.init()
+        return before, ms.get_auto_parallel_context("rank_id"), ms.get_auto_parallel_context("global_rank"), \
+            ms.get_auto_parallel_context("device_num")
+    assert run_ranks(program, 3) == [((r, 3), r, r, 3) for r in range(3)]
+
+
+def test_context():
+    assert ms.get_context("mode") == ms.PYNATIVE_MODE and ms.get_context("device_target") == "CPU"
+    ms.set_context(mode=ms.GRAPH_MODE, save_graphs=True)
+    assert ms.get_context("mode") == ms.GRAPH_MODE and ms.get_context("save_graphs")
+    for settings, message in (({"mode": 7}, "GRAPH_MODE"), ({"speed": 1}, "unknown key 'speed'"),
+                              ({"device_target": "TPU"}, "CPU, GPU, Ascend")):
+        with pytest.raises(ValueError, match=message):
+            ms.set_context(**settings)
+
+
+def test_an_absent_device_is_said_once_on_rank_0(monkeypatch):
+    with pytest.warns(UserWarning, match="there is no Ascend device here, this job runs on the CPU") as seen:
+        ms.set_context(device_target="Ascend")
+        ms.set_context(device_target="Ascend")
+    assert len(seen) == 1
+    monkeypatch.setenv("MINISPORE_STRICT_DEVICE", "1")
+    with pytest.raises(RuntimeError, match="MINISPORE_STRICT_DEVICE is set"):
+        ms.set_device("GPU")
+
+
+def test_seed():
+    assert ms.get_seed() is None
+    ms.set_seed(3)
+    a = ms.initializer("normal", (4,)).tolist(), ms.initializer("normal", (4,)).tolist(), np.random.rand()
+    ms.set_seed(3)
+    assert a == (ms.initializer("normal", (4,)).tolist(), ms.initializer("normal", (4,)).tolist(), np.random.rand())
+    assert a[0] != a[1] and ms.get_seed() == 3
+    for bad, error in ((-1, ValueError), (1.5, TypeError)):
+        with pytest.raises(error):
+            ms.set_seed(bad)
+
+
+@pytest.mark.parametrize("draw", [random.uniform, random.normal, random.truncated_normal])
+def test_a_slice_of_random_numbers_is_the_slice(draw):
+    whole = draw(("k",), (5, 4, 6))
+    for region in ((slice(0, 5), slice(0, 4), slice(0, 6)), (slice(1, 3), slice(0, 4), slice(0, 6)),
+                   (slice(0, 5), slice(2, 4), slice(1, 2)), (slice(4, 5), slice(3, 4), slice(5, 6)),
+                   (slice(2, 2), slice(0, 4), slice(0, 6))):
+        np.testing.assert_array_equal(draw(("k",), (5, 4, 6), region=region), whole[region])
+
+
+def test_random_numbers_are_what_they_are_called():
+    u, n = random.uniform(("u",), (200_000,), -2, 4), random.normal(("n",), (200_000,), 1, 3)
+    assert -2 <= u.min() and u.max() < 4 and abs(u.mean() - 1) < 0.01 and abs(u.std() - 6 / 12 ** 0.5) < 0.01
+    assert abs(n.mean() - 1) < 0.03 and abs(n.std() - 3) < 0.03
+    t = random.truncated_normal(("t",), (1000,), 0, 1, -1, 0.5)
+    assert t.min() >= -1 and t.max() <= 0.5
+    assert sorted(random.permutation(("p",), 1000)) == list(range(1000))
