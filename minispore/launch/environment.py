@@ -19,12 +19,14 @@ def cores() -> int:
 def thread_caps(ranks: int) -> dict[str, str]:
     """Each rank's share of the cores for the libraries' threads, where the user hasn't chosen."""
     share = str(max(1, cores() // ranks))
-    return {name: os.environ.get(name, share) for name in THREADS}
+    return {name: os.environ.get(name) or share for name in THREADS}
 
 
 def for_workers(job, switchboard) -> dict[str, str]:
     """The environment all workers share; each adds its rank (`for_rank`)."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(OTHERS)}
+    if job.ranks > cores():         # or ranks waiting in MPI's start and end keep the cores from others
+        env.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     return env | thread_caps(job.ranks) | {
         "MS_ROLE": "MS_WORKER", "MS_SCHED_HOST": switchboard.host, "MS_SCHED_PORT": str(switchboard.port),
         "MS_WORKER_NUM": str(job.ranks), "MS_TOPO_TIMEOUT": f"{job.start_within:g}",

@@ -5,7 +5,7 @@ Over it a worker says who it is and how it fares, in lines of text:
     hello TOKEN RANK PID        here I am
     joining                     I wait in init() until all have come
     failed CODE                 my script has failed; msrun answers `first` or `later`
-    shown                       if I was the first, my traceback is in the log now; the others keep theirs
+    shown                       my traceback is in the log now (that of a later one would be a consequence)
     ended                       my script has ended well
 
 It is open as long as the worker's process lives; closed without `failed` or `ended`: the worker was killed.
@@ -49,7 +49,8 @@ class Switchboard:
         try:
             self.socket = socket.create_server(address, backlog=256)
         except OSError as e:
-            raise SystemExit(f"msrun: can't listen on {self.host}, port {port} ({e.strerror or e}). Give "
+            why = os.strerror(e.errno) if (e.errno or 0) > 0 else e.strerror
+            raise SystemExit(f"msrun: can't listen on {self.host}, port {port} ({why}). Give "
                              "a --master_addr of this machine and a --master_port that is free, or neither"
                              ) from None
         self.port = self.socket.getsockname()[1]

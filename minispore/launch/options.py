@@ -68,7 +68,7 @@ def parse(argv: list[str] | None = None) -> Job:
         p.error(f"--worker_num={n}: a job on one node has 1 to {MOST} ranks; give such a number")
     if o.local_worker_num not in (None, n) or o.node_rank > 0:
         p.error(f"--worker_num={n} --local_worker_num={o.local_worker_num} --node_rank={o.node_rank} asks "
-                "for several nodes, which is not there yet; all ranks run on this one. Give --worker_num alone")
+                "for several nodes, which is not there yet: all ranks run on one. Give --worker_num alone")
     for name, default in LATER.items():
         if (asked := getattr(o, name[2:])) != default:
             p.error(f"{name}={asked} is not there yet, and would change what the job does; leave it out")

@@ -32,7 +32,8 @@ def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
         if line:
             line.say("ended")
         return 0
-    if line.failed(code) if line else not another_failed():
+    first = line.failed(code) if line else not another_failed()
+    if first:
         explain(error, path)
     end(failed=True)
     if line:

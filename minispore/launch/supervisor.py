@@ -50,7 +50,7 @@ class Supervisor:
         self.workers: dict[int, Worker] = {}
         self.verdict: Verdict | None = None
         self.leaving: tuple[float, int] | None = None       # since when, which rank
-        self.all_started = False
+        self.all_started, self.lost_since = False, None     # for ranks that end before they have a line
         self.memory: set[str] = set()
         self.said = b""                                     # by mpiexec
         self.selector = selectors.DefaultSelector()
@@ -126,7 +126,7 @@ class Supervisor:
             case "failed":
                 worker.caller.answer("later" if self.verdict else "first")
                 self.decide(f"rank {rank} failed first", int(rest[0]), rank, GRACE)
-            case "shown":
+            case "shown" if rank == self.verdict.rank:
                 self.verdict.ripe = time.monotonic()
 
     def gone(self, rank: int, worker: Worker) -> None:
@@ -169,11 +169,8 @@ class Supervisor:
             self.decide(f"the job hasn't ended within {job.end_within:g} s (--timeout): ended all ranks; "
                         f"what they wrote is in {job.log(0)} and beside it", 124)
         if len(self.workers) < job.ranks:
-            proxies = processes.children(self.mpiexec.pid)
-            started = sum(len(processes.children(proxy)) for proxy in proxies)
-            if self.all_started and started < job.ranks:
-                self.decide("a rank ended before it came to its script", None)
-            self.all_started |= started >= job.ranks
+            if self.one_is_lost(now):
+                self.decide("a rank ended before it came to its script", 1)
             if now - self.begun > job.start_within:
                 missing = ", ".join(str(r) for r in range(job.ranks) if r not in self.workers)
                 self.decide(f"rank {missing} not there after {job.start_within:g} s (--cluster_time_out)", 1)
@@ -184,6 +181,18 @@ class Supervisor:
                         "calling it; every rank must call init(), or none", 1, absent[0])
         if self.leaving and now - self.leaving[0] > LEAVE:
             self.decide(f"rank {self.leaving[1]} failed at its very end", None, self.leaving[1])
+
+    def one_is_lost(self, now: float) -> bool:
+        """Linux: whether a rank's process has ended before it could say hello."""
+        proxies = processes.children(self.mpiexec.pid)
+        alive = sum(len(processes.children(proxy)) for proxy in proxies)
+        gone = sum(worker.caller is None for worker in self.workers.values())
+        self.all_started |= alive == self.job.ranks
+        if not self.all_started or alive + gone >= self.job.ranks:
+            self.lost_since = None
+        else:
+            self.lost_since = self.lost_since or now
+        return self.lost_since is not None and now - self.lost_since > 0.5
 
     def kill_ranks(self) -> None:
         """All of them, by force: one that waits in MPI listens to nothing else."""
@@ -202,8 +211,9 @@ class Supervisor:
         self.show(last=True)
         codes = self.exit_codes()
         if self.verdict is None and (self.mpiexec.returncode or any(codes.values())):
-            failed = [r for r in codes if codes[r]]         # with SIGKILL: only because of another, perhaps
-            rank = min(failed, key=lambda r: codes[r] == -signal.SIGKILL, default=None)
+            first = self.leaving and self.leaving[1]        # SIGKILL is also what mpiexec does to the others
+            rank = min((r for r in codes if codes[r]), default=None,
+                       key=lambda r: (codes[r] == -signal.SIGKILL, r != first))
             what = "mpiexec failed" if rank is None else f"rank {rank} failed at its very end"
             self.decide(what, None if codes else self.mpiexec.returncode, rank)
         if self.verdict is None:
