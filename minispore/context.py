@@ -73,7 +73,7 @@ def _check_device(target) -> None:
     state = current()
     from minispore.communication.management import get_rank
     if target not in state.warned and get_rank() == 0:
-        warnings.warn(f"{message} (MINISPORE_STRICT_DEVICE=1 makes this an error)", stacklevel=4)
+        warnings.warn(f"{message} (MINISPORE_STRICT_DEVICE=1 makes this an error)", stacklevel=3)
     state.warned.add(target)
 
 

@@ -66,7 +66,7 @@ def main():
         raise SystemExit(f"the global batch of {GLOBAL_BATCH} does not divide by {ranks} ranks; use 1, 2, 4, 8, …")
 
     net = LeNet5()
-    model = Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), learning_rate=0.05, momentum=0.9),
+    model = Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), learning_rate=0.01, momentum=0.9),
                   metrics={"accuracy"})
     train = create_dataset(args.data, "train", GLOBAL_BATCH // ranks)
     if args.steps:
