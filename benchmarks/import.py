@@ -42,7 +42,8 @@ def init_times(runs: int = 4) -> list[float]:
 
 def main():
     times, heavy = import_times()
-    print(f"import minispore            {statistics.median(times):.3f} s   (wanted < 0.3; loaded besides: {heavy or 'nothing heavy'})")
+    print(f"import minispore            {statistics.median(times):.3f} s   (wanted < 0.3; "
+          f"loaded besides: {heavy or 'nothing heavy'})")
     times = init_times()
     print(f"msrun --worker_num=4 init() {statistics.median(times):.2f} s    (wanted < 4; MindSpore 2.7 with 2 ranks: 15-19)")
 

@@ -148,7 +148,7 @@ def max_pool_gather(draw):
 def reshape(draw):
     shape = draw(LONG)
     new = draw(st.permutations(shape).map(tuple))
-    new = draw(st.sampled_from([new, (-1,), (*new, 1), (1, -1), new[:-1] + (-1,)]))
+    new = draw(st.sampled_from([new, (-1,), (*new, 1), (1, -1), (*new[:-1], -1)]))
     return lambda x: ops.Reshape()(x, new), [values(draw, shape)]
 
 
@@ -174,7 +174,8 @@ def concat(draw):
 
 def basic_index(draw, shape):
     """An index of integers, slices, None and at most one '...' that fits the shape."""
-    one = lambda n: draw(st.one_of(st.integers(-n, n - 1), st.slices(n)))
+    def one(n):
+        return draw(st.one_of(st.integers(-n, n - 1), st.slices(n)))
     front = draw(st.integers(0, len(shape)))
     back = draw(st.integers(front, len(shape)))
     index = [one(n) for n in shape[:front]]

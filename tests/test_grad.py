@@ -1,5 +1,4 @@
 """grad, value_and_grad, GradOperation, jit, bprop, stop_gradient: the same in both modes."""
-import numpy as np
 import pytest
 
 import minispore as ms

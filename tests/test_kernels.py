@@ -48,7 +48,7 @@ def convolutions(draw):
     spare = [size[a] + pads[2 * a] + pads[2 * a + 1] - (kernel[a] - 1) * dilation[a] - 1 for a in (0, 1)]
     assume(min(spare) >= 0)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
-    normal = lambda *shape: rng.standard_normal(shape).astype(dtype)            # noqa: E731
+    normal = lambda *shape: rng.standard_normal(shape).astype(dtype)
     dout = normal(n, o, spare[0] // stride[0] + 1, spare[1] // stride[1] + 1)
     return normal(n, i, *size), normal(o, i, *kernel), dout, (stride, pads, dilation)
 

@@ -41,7 +41,7 @@ def test_20_steps_equal_mindspores(n, mode):
 
 def test_the_long_recipe_learns():
     golden, _, _ = golden_lenet()
-    losses, weights, net = golden_run(ms.GRAPH_MODE, 300, 0.05)()
+    losses, _, net = golden_run(ms.GRAPH_MODE, 300, 0.05)()
     assert np.mean(losses[-20:]) < 0.05
     np.testing.assert_allclose(losses[:20], golden["long_loss_1w_lr0.05_mom0.9_15epochs"][:20], atol=1e-3)
     out = net.set_train(False)(Tensor(normalised(golden["test_x"]))).asnumpy()

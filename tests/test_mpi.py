@@ -59,10 +59,9 @@ print("all right")
 def msrun(folder, n, code, **env):
     script = Path(folder, "program.py")
     script.write_text(code)
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-m", "minispore.launch.msrun", f"--worker_num={n}", f"--log_dir={folder}", script],
-                          capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
-                               **env})
+                          capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": path, **env})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -89,7 +88,8 @@ def test_the_record_of_a_ring_all_reduce(tmp_path):
     for r in records:
         assert sum(m.bytes for m in r.messages()) == 2 * 3 * 250 * 4
         (call,) = r.collectives()
-        assert (call.op, call.algorithm, call.detail, call.count, call.dtype) == ("AllReduce", "ring", "gradients", 1000, "float32")
+        assert (call.op, call.algorithm, call.detail) == ("AllReduce", "ring", "gradients")
+        assert (call.count, call.dtype) == (1000, "float32")
         assert 0 < call.begin <= call.end
 
 

@@ -11,6 +11,7 @@ Costs are in the α-β model: α seconds a message, β seconds a byte; p ranks, 
 "Optimization of collective communication operations in MPICH", 2005).
 """
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,7 +22,7 @@ Accumulate = Callable[[np.ndarray, np.ndarray], None]      # (dst, src): dst = d
 def split(x: np.ndarray, parts: int) -> list[np.ndarray]:
     """Consecutive views of a flat array, as equal as can be; some are empty when it is shorter than `parts`."""
     bounds = [len(x) * i // parts for i in range(parts + 1)]
-    return [x[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [x[a:b] for a, b in pairwise(bounds)]
 
 
 def ring_reduce_scatter(link, chunks: list[np.ndarray], accumulate: Accumulate) -> Steps:

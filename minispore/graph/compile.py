@@ -35,7 +35,7 @@ class Compiled:
         leaves, skeleton = flatten((args, kwargs), is_input)
         key = (_frozen(skeleton), tuple((t.shape, t.dtype) for t in leaves))
         variants = self.programs.setdefault(current(), {}).setdefault(key, [])
-        for program, result in variants:
+        for program, result in variants:       # noqa: B007
             if all(cell.training == flag for cell, flag in program.graph.cells.items()):
                 break
         else:

@@ -60,7 +60,7 @@ class Program:
         node = None
         try:
             with np.errstate(all="ignore"):
-                for call, out, ins, node in self.calls:
+                for call, out, ins, node in self.calls:     # noqa: B007  (the error message wants it)
                     call(out, *ins)
         except Exception as e:
             e.add_note(f"while running {node.op}" + (f" of cell {node.scope}" if node.scope else ""))

@@ -76,7 +76,6 @@ class Conv2d(Cell):
         self.pad_mode, self.padding, self.dilation, self.group = pad_mode, padding, dilation, group
         self.conv2d = ops.Conv2D(out_channels, self.kernel_size, pad_mode=pad_mode, pad=padding, stride=stride,
                                  dilation=dilation, group=group)
-        self.conv2d.window          # checks the combination of pad_mode and padding now, not at the first call
         fan_in = in_channels * prod(self.kernel_size)
         init = HeUniform(sqrt(5)) if weight_init is None else weight_init
         self.weight = Parameter(initializer(init, (out_channels, in_channels, *self.kernel_size), dtype), name="weight")

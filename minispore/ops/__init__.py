@@ -1,14 +1,51 @@
 """Ops: primitives (one class each) and their functional forms, under MindSpore's names."""
-from minispore.ops.functional import *  # noqa: F403  (the functional forms are the module's face)
-from minispore.ops.functional import prod_ as prod
-from minispore.ops.functional import softmax_ as softmax
 from minispore.ops.communication import (
-    AllGather, AllReduce, AlltoAll, Broadcast, Receive, Reduce, ReduceOp, ReduceScatter, Send)
+    AllGather,
+    AllReduce,
+    AlltoAll,
+    Broadcast,
+    Receive,
+    Reduce,
+    ReduceOp,
+    ReduceScatter,
+    Send,
+)
 from minispore.ops.control import Assign, CustomGradient, Identity, StopGradient
 from minispore.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from minispore.ops.elementwise import (
-    Abs, Add, Cast, Div, Equal, Exp, Greater, GreaterEqual, Less, LessEqual, Log, LogicalAnd, LogicalNot, LogicalOr,
-    Maximum, Minimum, Mul, Neg, NotEqual, Pow, ReLU, ReLUGrad, Select, Sigmoid, Sign, Sqrt, Square, Sub, Tanh)
+    Abs,
+    Add,
+    Cast,
+    Div,
+    Equal,
+    Exp,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    Log,
+    LogicalAnd,
+    LogicalNot,
+    LogicalOr,
+    Maximum,
+    Minimum,
+    Mul,
+    Neg,
+    NotEqual,
+    Pow,
+    ReLU,
+    ReLUGrad,
+    Select,
+    Sigmoid,
+    Sign,
+    Sqrt,
+    Square,
+    Sub,
+    Tanh,
+)
+from minispore.ops.functional import *
+from minispore.ops.functional import prod_ as prod
+from minispore.ops.functional import softmax_ as softmax
 from minispore.ops.indexing import Gather, OneHot, ScatterAdd
 from minispore.ops.linear import BiasAdd, Contract, MatMul
 from minispore.ops.loss import cross_entropy

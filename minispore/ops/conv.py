@@ -108,6 +108,7 @@ class Conv2D(Primitive):
         set_(self, "stride", pair(self.stride, "Conv2D: stride"))
         set_(self, "dilation", pair(self.dilation, "Conv2D: dilation"))
         set_(self, "pad", four(self.pad, "Conv2D: pad"))
+        _ = self.window             # refuses a padding that pad_mode doesn't use
         if self.mode != 1 or self.group != 1:
             raise ValueError(f"Conv2D: mode={self.mode}, group={self.group}; only mode=1 and group=1 are there")
 

@@ -319,7 +319,7 @@ class Select(Primitive):
     def take(self, *args):
         if len(args) != 3:
             raise TypeError(f"Select: got {len(args)} arguments, it takes (condition, x, y)")
-        op, (x, y) = Add().take(*args[1:])
+        _, (x, y) = Add().take(*args[1:])
         return self, [F.cast(as_tensor(args[0], self, 0), mstype.bool_), x, y]
 
     def infer(self, c, x, y):

@@ -5,11 +5,19 @@ Ops whose attributes are few and fixed are made once, here.
 from functools import cache
 from math import prod
 
-import numpy as np
-
 from minispore.common import dtype as mstype
 from minispore.common.tensor import Tensor
 from minispore.ops import control, elementwise, indexing, linear, reduce, shape, softmax
+
+__all__ = [
+    "abs", "add", "amax", "amin", "argmax", "assign", "bias_add", "broadcast_to", "cast", "cat", "concat", "dense",
+    "div", "divide", "equal", "exp", "expand_dims", "flatten", "full", "gather", "getitem", "greater",
+    "greater_equal", "identity", "less", "less_equal", "log", "log_softmax", "logical_and", "logical_not",
+    "logical_or", "matmul", "maximum", "mean", "minimum", "mul", "multiply", "narrow", "neg", "not_equal", "one_hot",
+    "ones", "ones_like", "pow", "relu", "reshape", "select", "sigmoid", "sign", "sqrt", "square", "squeeze",
+    "stop_gradient", "sub", "subtract", "sum", "tanh", "transpose", "true_divide", "unbroadcast", "where", "zeros",
+    "zeros_like",
+]
 
 add, sub, mul, div = elementwise.Add(), elementwise.Sub(), elementwise.Mul(), elementwise.Div()
 subtract, multiply, divide, true_divide = sub, mul, div, div
@@ -55,8 +63,8 @@ def flatten(input, order="C", *, start_dim=1, end_dim=-1) -> Tensor:
     """Make the dims start_dim … end_dim one. A number as `order` is taken for start_dim: flatten(x, 1).
 
     >>> from minispore import Tensor
-    >>> flatten(Tensor(np.zeros((2, 3, 4)))).shape
-    (2, 12)
+    >>> flatten(Tensor([[[1, 2], [3, 4]]])).shape
+    (1, 4)
     """
     if isinstance(order, int):
         start_dim = order
