@@ -40,12 +40,20 @@ def test_20_steps_equal_mindspores(n, mode):
 
 
 def test_the_long_recipe_learns():
+    """300 steps at rate 0.05: MindSpore's losses as long as rounding allows, and then as good a network.
+
+    At this rate the path is chaotic: a max-pool or ReLU that flips for a difference in the last bit parts two runs within
+    some 20 steps. Runs from initial weights changed by one part in 10^7 end with a mean loss of 0.03 to 0.21 in the last
+    epoch (a quarter of them below 0.05, as the recorded run's 0.034) and an accuracy of 0.88 to 0.96; float64 with 0.09.
+    """
     golden, _, _ = golden_lenet()
     losses, _, net = golden_run(ms.GRAPH_MODE, 300, 0.05)()
-    assert np.mean(losses[-20:]) < 0.05
-    np.testing.assert_allclose(losses[:20], golden["long_loss_1w_lr0.05_mom0.9_15epochs"][:20], atol=1e-3)
+    recorded = golden["long_loss_1w_lr0.05_mom0.9_15epochs"]
+    np.testing.assert_allclose(losses[:35], recorded[:35], atol=2e-5, rtol=0)
+    np.testing.assert_allclose(losses[:40], recorded[:40], atol=1e-3, rtol=0)
+    assert np.mean(losses[-20:]) < 0.25
     out = net.set_train(False)(Tensor(normalised(golden["test_x"]))).asnumpy()
-    assert (out.argmax(1) == golden["test_y"]).mean() >= 0.93
+    assert (out.argmax(1) == golden["test_y"]).mean() >= 0.87
 
 
 def test_300_steps_in_float64_on_4_ranks_equal_one():
