@@ -58,7 +58,7 @@ def command(job) -> list[str]:
 
     The cleaning up is msrun's: mpiexec would kill the others before it is known which failed first.
     """
-    options = ["-launcher", "fork", "-rmk", "user", "-disable-auto-cleanup", "-print-all-exitcodes"]
+    options = ["-launcher", "fork", "-rmk", "user", "-disable-auto-cleanup"]
     alias = ["--as-mindspore"] if job.as_mindspore else []
     logs = ["--log", os.path.join(job.log_dir, job.log_name)]
     return [mpiexec(), *options, "-n", str(job.ranks), sys.executable, "-u", "-m", "minispore.launch.worker",

@@ -7,8 +7,9 @@ Over it a worker says who it is and how it fares, in lines of text:
     failed CODE                 my script has failed; msrun answers `first` or `later`
     shown                       my traceback is in the log now (that of a later one would be a consequence)
     ended                       my script has ended well
+    over CODE                   (from the worker's guard) its process has ended: exit code, or minus a signal
 
-It is open as long as the worker's process lives; closed without `failed` or `ended`: the worker was killed.
+It is open as long as the worker's process lives.
 """
 import os
 import secrets
@@ -21,11 +22,14 @@ VARIABLE = "MINISPORE_LINE"         # host:port:token, in the workers' environme
 class Line:
     """A worker's end."""
 
-    def __init__(self, where: str, rank: int):
-        host, port, token = where.rsplit(":", 2)
-        self.fd = socket.create_connection((host, int(port))).detach()      # now only the kernel closes it,
-        os.register_at_fork(after_in_child=lambda: os.close(self.fd))       # and no child keeps it open
-        self.say("hello", token, rank, os.getpid())
+    def __init__(self, where: str):
+        host, port, self.token = where.rsplit(":", 2)
+        self.fd = socket.create_connection((host, int(port))).detach()      # now only the kernel closes it
+
+    def hello(self, rank: int) -> None:
+        """Say who this process is."""
+        os.register_at_fork(after_in_child=lambda: os.close(self.fd))       # no child keeps it open
+        self.say("hello", self.token, rank, os.getpid())
 
     def say(self, *words) -> None:
         """Send a message. When msrun is gone there is nobody to tell."""

@@ -57,21 +57,26 @@ def children(pid: int) -> list[int]:
     return []
 
 
-def marked(mark: str) -> Iterator[int]:
-    """Linux: processes that were started with `mark` ("NAME=value") in their environment."""
+def marked(mark: tuple[str, str]) -> Iterator[int]:
+    """Linux: processes that were started with this variable and value in their environment."""
+    line = "=".join(mark).encode()
     for entry in filter(str.isdigit, os.listdir("/proc") if LINUX else ()):
         with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as f:
-            if mark.encode() in f.read().split(b"\0"):
+            if line in f.read().split(b"\0"):
                 yield int(entry)
 
 
-def kill_marked(mark: str, patience: float = 2.0) -> None:
-    """Kill all processes with this mark and those they start meanwhile, and bury the dead."""
+def kill_marked(mark: tuple[str, str], patience: float = 2.0) -> None:
+    """Kill all processes with this mark, and those they start meanwhile."""
     until = time.monotonic() + patience
     while (pids := list(marked(mark))) and time.monotonic() < until:
         for pid in pids:
             kill(pid)
         time.sleep(0.01)
+
+
+def bury() -> None:
+    """Take leave of all children that have ended, adopted ones too."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -5,8 +5,10 @@ import sys
 from collections.abc import Sequence
 
 from minispore.common.state import current
+from minispore.communication.backends.mpi import shared_files
 from minispore.communication.board import FAILED, STATE
 from minispore.communication.management import save_record
+from minispore.launch import processes
 
 
 def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
@@ -82,5 +84,6 @@ def abort(code: int) -> None:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi and mpi.Is_initialized() and not mpi.Is_finalized():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)        # MPI would say that it was told to
+        processes.remove(shared_files())
         mpi.COMM_WORLD.Abort(code)
     os._exit(code)

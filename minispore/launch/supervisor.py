@@ -17,7 +17,7 @@ from minispore.launch.options import Job
 
 MARK = "MINISPORE_JOB"      # in the environment of all processes of a job
 TICK = 0.03                 # seconds between two looks at the logs
-GRACE = 2.0                 # seconds to do in an orderly way what is else done by force
+GRACE = 2.0                 # seconds for a failed rank to write its traceback
 LEAVE = 10.0                # seconds between the first rank's end and the last; MPI lets them go together
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOISE = re.compile(r"\s*$|=|\[mpiexec|YOUR APPLICATION|This typically refers|Please see the FAQ")
@@ -27,16 +27,17 @@ NOISE = re.compile(r"\s*$|=|\[mpiexec|YOUR APPLICATION|This typically refers|Ple
 class Worker:
     """What is known of a rank."""
     pid: int
-    caller: Caller | None           # None: the process is no more
+    caller: Caller
+    alive: bool = True
     joining: bool = False           # it has come to init()
     ended: bool = False             # its script has ended well
 
 
 @dataclass
 class Verdict:
-    """Why the job fails: what to say, and the exit code; None if that is how the rank's process ended."""
+    """Why the job fails: what to say, the exit code, and whose log to look into."""
     text: str
-    code: int | None
+    code: int
     rank: int | None
     ripe: float                     # when the ranks are to be ended
 
@@ -46,7 +47,8 @@ class Supervisor:
 
     def __init__(self, job: Job):
         self.job = job
-        self.mark = secrets.token_hex(8)
+        self.mark = MARK, secrets.token_hex(8)
+        self.mpiexec: subprocess.Popen | None = None
         self.workers: dict[int, Worker] = {}
         self.verdict: Verdict | None = None
         self.leaving: tuple[float, int] | None = None       # since when, which rank
@@ -66,18 +68,18 @@ class Supervisor:
             if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:   # nohup ignores SIGHUP
                 signal.signal(number, self.interrupted)
         self.begun = time.monotonic()
+        env = environment.for_workers(job, self.switchboard) | dict([self.mark])
         self.mpiexec = subprocess.Popen(
-            command, env=environment.for_workers(job, self.switchboard) | {MARK: self.mark},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True, preexec_fn=processes.die_with_parent)
         try:
             self.selector.register(self.switchboard.socket, selectors.EVENT_READ, self.new_line)
             self.selector.register(self.mpiexec.stdout, selectors.EVENT_READ, self.mpiexec_speaks)
             self.watch()
         finally:
-            self.mpiexec.kill()
+            self.kill_all()
             self.mpiexec.wait()
-            processes.kill_marked(f"{MARK}={self.mark}")
+            processes.bury()
             processes.remove(self.memory)
         return self.conclude()
 
@@ -88,12 +90,11 @@ class Supervisor:
                 key.data()
             self.show()
             self.check()
-            if self.verdict and (late := time.monotonic() - self.verdict.ripe) >= 0:
-                self.kill_ranks()
-                if late > GRACE:
-                    return
-        while any(key.fileobj is self.mpiexec.stdout for key, _ in self.selector.select(0)):
-            self.mpiexec_speaks()           # its last words
+            if self.verdict and time.monotonic() >= self.verdict.ripe:
+                self.kill_all()
+        while events := self.selector.select(0):        # last words
+            for key, _ in events:
+                key.data()
 
     # ---- what may happen ----------------------------------------------------------------------------
 
@@ -113,8 +114,8 @@ class Supervisor:
         if messages is None:
             self.selector.unregister(caller.socket)
             for rank, worker in self.workers.items():
-                if worker.caller is caller:
-                    self.gone(rank, worker)
+                if worker.caller is caller and worker.alive:
+                    self.gone(rank, worker, None)
 
     def heard(self, rank: int, worker: Worker, word: str, *rest: str) -> None:
         """A message of a rank (see launch/line.py)."""
@@ -125,15 +126,24 @@ class Supervisor:
                 worker.ended = True
             case "failed":
                 worker.caller.answer("later" if self.verdict else "first")
-                self.decide(f"rank {rank} failed first", int(rest[0]), rank, GRACE)
+                code = int(rest[0])
+                self.decide(f"rank {rank} failed first" + (f", with exit code {code}" if code != 1 else ""), code,
+                            rank, GRACE)
+            case "over":
+                self.gone(rank, worker, int(rest[0]))
             case "shown" if rank == self.verdict.rank:
                 self.verdict.ripe = time.monotonic()
 
-    def gone(self, rank: int, worker: Worker) -> None:
-        """A rank's process is no more."""
-        worker.caller = None
-        if not worker.ended:
-            self.decide(f"rank {rank} failed first", None, rank)
+    def gone(self, rank: int, worker: Worker, code: int | None) -> None:
+        """A rank's process is no more. It had an exit code, or minus a signal; None: who knows."""
+        worker.alive = False
+        when = "at its very end" if worker.ended else "first"
+        if code is not None and code < 0:
+            self.decide(f"rank {rank} failed {when}: killed by {signal.Signals(-code).name} (signal {-code})",
+                        128 - code, rank)
+        elif code or not worker.ended:
+            self.decide(f"rank {rank} failed {when}: its process ended without an error"
+                        + ("" if code is None else f", exit code {code}"), code or 1, rank)
         elif worker.joining and not self.leaving:
             self.leaving = time.monotonic(), rank
 
@@ -146,7 +156,7 @@ class Supervisor:
     def interrupted(self, number, frame) -> None:
         """Ctrl-C, or somebody ends msrun. At once, for we may be waiting for a full pipe."""
         self.decide(f"{signal.Signals(number).name}: ended all ranks", 128 + number)
-        self.kill_ranks()
+        self.kill_all()
 
     def show(self, last: bool = False) -> None:
         try:
@@ -157,7 +167,7 @@ class Supervisor:
 
     # ---- what follows from it -----------------------------------------------------------------------
 
-    def decide(self, text: str, code: int | None, rank: int | None = None, delay: float = 0.0) -> None:
+    def decide(self, text: str, code: int, rank: int | None = None, delay: float = 0.0) -> None:
         """The job has failed. Only the first reason counts; the others are its consequences."""
         if self.verdict is None:
             self.verdict = Verdict(text, code, rank, time.monotonic() + delay)
@@ -180,13 +190,13 @@ class Supervisor:
             self.decide(f"rank {waiting[0]} waits in init() for rank {absent[0]}, which ended without "
                         "calling it; every rank must call init(), or none", 1, absent[0])
         if self.leaving and now - self.leaving[0] > LEAVE:
-            self.decide(f"rank {self.leaving[1]} failed at its very end", None, self.leaving[1])
+            self.decide(f"rank {self.leaving[1]} has left MPI, but others can't", 1, self.leaving[1])
 
     def one_is_lost(self, now: float) -> bool:
         """Linux: whether a rank's process has ended before it could say hello."""
         proxies = processes.children(self.mpiexec.pid)
         alive = sum(len(processes.children(proxy)) for proxy in proxies)
-        gone = sum(worker.caller is None for worker in self.workers.values())
+        gone = sum(not worker.alive for worker in self.workers.values())
         self.all_started |= alive == self.job.ranks
         if not self.all_started or alive + gone >= self.job.ranks:
             self.lost_since = None
@@ -194,60 +204,38 @@ class Supervisor:
             self.lost_since = self.lost_since or now
         return self.lost_since is not None and now - self.lost_since > 0.5
 
-    def kill_ranks(self) -> None:
-        """All of them, by force: one that waits in MPI listens to nothing else."""
-        alive = [w.pid for w in self.workers.values() if w.caller]
+    def kill_all(self) -> None:
+        """All processes of the job, by force: a rank that waits in MPI listens to nothing else."""
+        if not self.mpiexec:
+            return
+        alive = [worker.pid for worker in self.workers.values() if worker.alive]
         for pid in alive:
             self.memory |= shared_files(pid)
+        self.mpiexec.kill()
         for pid in alive:
             processes.kill(pid)
-        if len(self.workers) < self.job.ranks:      # some may be about to start
-            self.mpiexec.terminate()
+        processes.kill_marked(self.mark)
 
     # ---- how it ends --------------------------------------------------------------------------------
 
     def conclude(self) -> int:
         """Say how it ended; the exit code."""
         self.show(last=True)
-        codes = self.exit_codes()
-        if self.verdict is None and (self.mpiexec.returncode or any(codes.values())):
-            first = self.leaving and self.leaving[1]        # SIGKILL is also what mpiexec does to the others
-            rank = min((r for r in codes if codes[r]), default=None,
-                       key=lambda r: (codes[r] == -signal.SIGKILL, r != first))
-            what = "mpiexec failed" if rank is None else f"rank {rank} failed at its very end"
-            self.decide(what, None if codes else self.mpiexec.returncode, rank)
+        if self.mpiexec.returncode and sum(worker.ended for worker in self.workers.values()) < self.job.ranks:
+            self.decide(f"mpiexec failed with exit code {self.mpiexec.returncode}", 1)
         if self.verdict is None:
             if not self.job.shown:
                 say(f"all ranks have ended well; their output is in {self.job.log(0)} and beside it")
             return 0
-        return self.explain(self.verdict, codes)
-
-    def explain(self, verdict: Verdict, codes: dict[int, int]) -> int:
-        text, code = verdict.text, verdict.code
-        if code is None:
-            code = codes.get(verdict.rank, 1)
-            if code < 0:
-                text += f": killed by {signal.Signals(-code).name} (signal {-code})"
-                code = 128 - code
-            elif verdict.rank is not None:
-                text += f": it left in the middle, with exit code {code} and without an error"
-                code = code or 1
-        elif verdict.rank is not None and code != 1:
-            text += f", with exit code {code}"
-        if verdict.rank is not None:
-            text += f"; its output is in {self.job.log(verdict.rank)}"
+        text, code, rank = self.verdict.text, self.verdict.code, self.verdict.rank
+        if rank is not None:
+            text += f"; its output is in {self.job.log(rank)}"
         elif text and self.said:
             lines = self.said.decode(errors="replace").splitlines()
             text = "\n".join([text, *(line for line in lines if not NOISE.match(line))])
         if text:
             say(text)
         return code
-
-    def exit_codes(self) -> dict[int, int]:
-        """How each rank's process ended, as mpiexec tells: an exit code, or minus a signal."""
-        found = re.search(rb"Exit codes: \[[^]]*\] ([\d,]+)", self.said)
-        statuses = found[1].split(b",") if found else ()
-        return {rank: os.waitstatus_to_exitcode(int(status)) for rank, status in enumerate(statuses)}
 
 
 def say(text: str) -> None:
