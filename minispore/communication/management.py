@@ -13,24 +13,23 @@ WORLD_NAMES = (HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GRO
 BACKENDS = ("hccl", "nccl", "mccl", "mpi", "threads")
 
 
-class _GlobalComm(type):
-    """The attributes change with init(), and differ between thread ranks."""
+class _GlobalComm:
+    """What MindSpore keeps in `GlobalComm`; asked of the rank that asks, since thread ranks differ."""
 
     @property
-    def INITED(cls) -> bool:
+    def INITED(self) -> bool:
         return current().world is not None
 
     @property
-    def WORLD_COMM_GROUP(cls) -> str:
+    def WORLD_COMM_GROUP(self) -> str:
         return HCCL_WORLD_COMM_GROUP
 
     @property
-    def BACKEND(cls) -> str:
+    def BACKEND(self) -> str:
         return "hccl"
 
 
-class GlobalComm(metaclass=_GlobalComm):
-    """INITED, WORLD_COMM_GROUP and BACKEND of this rank."""
+GlobalComm = _GlobalComm()
 
 
 def init(backend_name: str | None = None) -> None:
