@@ -10,6 +10,7 @@ import numpy as np
 
 from .jit import kernel
 
+NOBODY = np.int32(2 ** 31 - 1)          # the row of a column where all is padding
 
 @kernel
 def max_pool(x, out, kernel, stride, pads):
@@ -40,28 +41,30 @@ def max_pool(x, out, kernel, stride, pads):
 def max_pool_grad(x, dout, dx, kernel, stride, pads):
     """dx[winner of window n,c,p,q] += dout[n,c,p,q], where windows overlap more than once"""
     images, grads = _planes(x), _planes(dout)
-    height, width = images.shape[1:]
+    width = images.shape[2] + pads[2] + pads[3]
+    tall, rows, at = np.empty(width, x.dtype), np.empty(width, np.int32), np.empty(grads.shape[2], np.int32)
     for c in range(images.shape[0]):
-        image, to = images[c].reshape(-1), _planes(dx)[c].reshape(-1)
+        to = _planes(dx)[c].reshape(-1)
         to[:] = 0
         for p in range(grads.shape[1]):
-            for q in range(grads.shape[2]):
-                at = _winner(image, height, width, p * stride[0] - pads[0], q * stride[1] - pads[2], kernel)
-                if at >= 0:
-                    to[at] += grads[c, p, q]
+            _winners(at, tall, rows, images[c], p * stride[0] - pads[0], kernel, stride, pads)
+            for q in range(at.shape[0]):
+                if at[q] >= 0:
+                    to[at[q]] += grads[c, p, q]
 
 
 @kernel
 def max_pool_gather(x, g, out, kernel, stride, pads):
     """out[n,c,p,q] = g[winner of window n,c,p,q in x], the transpose of max_pool_grad"""
     images, results = _planes(x), _planes(out)
-    height, width = images.shape[1:]
+    width = images.shape[2] + pads[2] + pads[3]
+    tall, rows, at = np.empty(width, x.dtype), np.empty(width, np.int32), np.empty(results.shape[2], np.int32)
     for c in range(images.shape[0]):
-        image, source = images[c].reshape(-1), _planes(g)[c].reshape(-1)
+        source = _planes(g)[c].reshape(-1)
         for p in range(results.shape[1]):
-            for q in range(results.shape[2]):
-                at = _winner(image, height, width, p * stride[0] - pads[0], q * stride[1] - pads[2], kernel)
-                results[c, p, q] = source[at] if at >= 0 else 0
+            _winners(at, tall, rows, images[c], p * stride[0] - pads[0], kernel, stride, pads)
+            for q in range(at.shape[0]):
+                results[c, p, q] = source[at[q]] if at[q] >= 0 else 0
 
 
 @kernel
@@ -90,17 +93,44 @@ def _across(row, tall, size, step):
 
 
 @kernel
-def _winner(image, height, width, y, z, kernel):
-    """Place of the first maximum of the window whose corner is (y, z); -1 if all of it is padding.
+def _winners(at, tall, rows, image, y, kernel, stride, pads):
+    """at[q] = place in the plane of the first maximum of window q of the band that begins at row y; -1: all padding."""
+    height, width = image.shape
+    tall[:] = -np.inf
+    rows[:] = NOBODY
+    for k in range(max(0, -y), min(kernel[0], height - y)):
+        _down_at(tall[pads[2]:pads[2] + width], rows[pads[2]:pads[2] + width], image[y + k], np.int32(y + k))
+    if kernel[1] == 2 and stride[1] == 2:
+        _across_at(at, tall, rows, 2, 2)
+    elif kernel[1] == 3 and stride[1] == 2:
+        _across_at(at, tall, rows, 3, 2)
+    else:
+        _across_at(at, tall, rows, kernel[1], stride[1])
+    for q in range(at.shape[0]):
+        column, row = at[q] - pads[2], rows[at[q]]
+        at[q] = -1 if row == NOBODY else row * width + column
 
-    Written without a branch in the loop: which value wins is random, and a mispredicted branch costs more than the rest.
-    """
-    best, at = image[0], -1
-    first, last = max(0, z), min(width, z + kernel[1])
-    for row in range(max(0, y), min(height, y + kernel[0])):
-        for i in range(row * width + first, row * width + last):
-            value = image[i]
-            wins = (at < 0) | (value > best) | ((value != value) & (best == best))
+
+@kernel
+def _down_at(tall, rows, line, row):
+    """As _down, and the row of each column's first maximum. No branch: who wins is random, a wrong guess costs dearly."""
+    for z in range(tall.shape[0]):
+        value, best = line[z], tall[z]
+        wins = (value > best) | (rows[z] == NOBODY) | ((value != value) & (best == best))
+        tall[z] = value if wins else best
+        rows[z] = row if wins else rows[z]
+
+
+@kernel
+def _across_at(at, tall, rows, size, step):
+    """at[q] = column of the first maximum, row by row, of the `size` columns from q·step on."""
+    for q in range(at.shape[0]):
+        best, row, column = tall[q * step], rows[q * step], q * step
+        for l in range(1, size):
+            value, other = tall[q * step + l], rows[q * step + l]
+            equal = (value == best) | ((value != value) & (best != best))
+            wins = (value > best) | ((value != value) & (best == best)) | (equal & (other < row))
             best = value if wins else best
-            at = i if wins else at
-    return at
+            row = other if wins else row
+            column = q * step + l if wins else column
+        at[q] = column
