@@ -79,11 +79,11 @@ for i in range(200):
     print(f"秩{rank}第{i}行" + "字" * 100)
 print(sys.argv[1:], sys.argv[0].endswith(".py"), sys.path[0] == os.getcwd(), __name__, file=sys.stderr)
 os.write(2, b"no end of line")
-""", "--worker_num=2", "--timeout=60", "python", after=("--lr", "0.1"))
+""", "--worker_num=2", "--timeout=60", "python", after=("--lr", "0 1", ""))
     assert (code, err) == (0, "")
     for rank in range(2):
         own = [f"秩{rank}第{i}行" + "字" * 100 for i in range(200)]
-        own += ["['--lr', '0.1'] True True __main__", "no end of line"]
+        own += ["['--lr', '0 1', ''] True True __main__", "no end of line"]
         prefix = f"[rank {rank}] "
         assert [line[len(prefix):] for line in out.splitlines() if line.startswith(prefix)] == own
         assert (job.folder / f"worker_{rank}.log").read_text().splitlines() == own
@@ -280,6 +280,7 @@ def test_a_reader_that_leaves_ends_the_job_quietly(job):
     ("python", "no script given"),
     ("nothing.py", "there is no script 'nothing.py'"),
     ("python -O here.py", "-O stands where the script is expected"),
+    ("here.py a : b", "argument ':' can't be given"),
     ("--worker_num=0 here.py", "1 to 64 ranks"),
     ("--worker_num=65 here.py", "1 to 64 ranks"),
     ("--worker_num=4 --local_worker_num=2 here.py", "several nodes, which is not there yet"),

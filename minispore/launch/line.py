@@ -28,8 +28,12 @@ class Line:
 
     def hello(self, rank: int) -> None:
         """Say who this process is."""
-        os.register_at_fork(after_in_child=lambda: os.close(self.fd))       # no child keeps it open
+        os.register_at_fork(after_in_child=self._close)                     # no child keeps it open
         self.say("hello", self.token, rank, os.getpid())
+
+    def _close(self) -> None:
+        os.close(self.fd)
+        self.fd = -1
 
     def say(self, *words) -> None:
         """Send a message. When msrun is gone there is nobody to tell."""

@@ -72,6 +72,8 @@ def parse(argv: list[str] | None = None) -> Job:
     for name, default in LATER.items():
         if (asked := getattr(o, name[2:])) != default:
             p.error(f"{name}={asked} is not there yet, and would change what the job does; leave it out")
+    if ":" in args:
+        p.error("the script's argument ':' can't be given: to mpiexec, a colon alone begins another program")
     if o.timeout is not None and o.timeout <= 0:
         p.error(f"--timeout={o.timeout:g}: give a number of seconds above 0")
     try:

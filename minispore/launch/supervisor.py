@@ -20,7 +20,7 @@ TICK = 0.03                 # seconds between two looks at the logs
 GRACE = 2.0                 # seconds for a failed rank to write its traceback
 LEAVE = 10.0                # seconds between the first rank's end and the last; MPI lets them go together
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NOISE = re.compile(r"\s*$|=|\[mpiexec|YOUR APPLICATION|This typically refers|Please see the FAQ")
+NOISE = re.compile(r"\s*$|=|\[(mpiexec|proxy)|YOUR APPLICATION|This typically refers|Please see the FAQ")
 
 
 @dataclass

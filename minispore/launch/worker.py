@@ -3,6 +3,7 @@ import argparse
 import faulthandler
 import os
 import sys
+import warnings
 
 from minispore.communication.backends.mpi import launched
 from minispore.launch import alias, environment, processes, script
@@ -22,8 +23,10 @@ class Joining:
 
 
 def guard(line: Line) -> None:
-    """Go on in a child process; this one only waits for its end, to tell msrun. mpiexec isn't to be relied on there."""
-    if (pid := os.fork()) == 0:
+    """Go on in a child process. This one waits for its end and tells msrun how it was; mpiexec isn't reliable there."""
+    with warnings.catch_warnings(action="ignore"):      # of BLAS's threads, which stand still
+        pid = os.fork()
+    if pid == 0:
         processes.die_with_parent()
         return
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
