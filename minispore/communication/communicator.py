@@ -68,7 +68,6 @@ class Endpoint:
                 looked = waited
                 self.look(handle, waited)
             self.transport.idle(waited)
-        self.board.done()
 
     def look(self, handle: "Handle", waited: float) -> None:
         """Raise if what we wait for can't come, or not in time."""
@@ -107,6 +106,7 @@ class Handle:
             if self.requests is None:
                 self.done = True
                 self.event.end = perf_counter()
+                self.endpoint.board.done()
                 self.endpoint.pending.remove(self)
         return moved
 
