@@ -163,6 +163,16 @@ def test_two_parameters_can_be_swapped():
     assert (a.asnumpy(), b.asnumpy()) == (2, 1)
 
 
+def test_a_parameter_hands_its_old_value_on():
+    a, b, c = (Parameter(Tensor([float(i)]), name=n) for i, n in enumerate("abc"))
+    @ms.jit
+    def shift(x):
+        for target, source in ((a, b), (b, c), (c, x)):
+            ops.assign(target, source)
+    shift(Tensor([9.0]))
+    assert (a.asnumpy(), b.asnumpy(), c.asnumpy()) == (1, 2, 9)
+
+
 def test_a_gradient_sees_the_value_before_an_assignment():
     w = Parameter(Tensor([3.0]), name="w")
     def f(x):
