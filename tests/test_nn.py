@@ -1,5 +1,6 @@
 """Cells: names, repr, containers, layers' messages; losses; Model, callbacks and metrics."""
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -89,6 +90,24 @@ def test_parameters_copy_and_keep_their_memory():
         p.set_data(Tensor(np.zeros(3)))
     with pytest.raises(TypeError, match="all items must be Parameters"):
         ParameterTuple([1])
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))], ids=["copy", "pickle"])
+def test_a_copy_of_a_cell_lives_on_its_own(make, mode):
+    ms.set_context(mode=mode)
+    net = nn.SequentialCell(nn.Dense(3, 2, weight_init="ones", bias_init="zeros"))
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.SGD(net.trainable_params(), 0.1))
+    x, y = Tensor(np.ones((1, 3), np.float32)), Tensor([0])
+    step(x, y)
+    before = net(x).tolist()
+    other = make(step)
+    twin = other.network.backbone_network
+    assert twin(x).tolist() == before
+    other(x, y)
+    assert net(x).tolist() == before and twin(x).tolist() != before
+    step(x, y)
+    assert net(x).tolist() == twin(x).tolist()
 
 
 IMAGES = Tensor(np.zeros((2, 1, 8, 8), np.float32))

@@ -64,6 +64,13 @@ class Cell:
                 return
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
+    def __getstate__(self):
+        """What a copy or a pickle gets: all but the compiled programs, which belong to this cell's own parameters."""
+        return {**self.__dict__, "_compiled": None}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
     def insert_param_to_cell(self, param_name, param) -> None:
         """Make a Parameter a part of this cell; one without a name of its own takes `param_name`."""
         if param.name == "Parameter":

@@ -95,7 +95,6 @@ class TrainOneStepCell(Cell):
         local = parallel["parallel_mode"] in LOCAL_MODES
         self.grad_reducer = DistributedGradReducer(self.weights) if local else None
         self._equal_start = not (local and parallel["parameter_broadcast"])
-        self._loss_and_grads = value_and_grad(self._scaled_loss, None, self.weights, has_aux=True)
 
     def __call__(self, *inputs):
         if not self._equal_start and recorder() is None:
@@ -104,7 +103,7 @@ class TrainOneStepCell(Cell):
         return super().__call__(*inputs)
 
     def construct(self, *inputs):
-        (_, loss), grads = self._loss_and_grads(*inputs)
+        (_, loss), grads = value_and_grad(self._scaled_loss, None, self.weights, has_aux=True)(*inputs)
         if self.grad_reducer is not None:
             grads = self.grad_reducer(grads)
         self.optimizer(grads)

@@ -73,11 +73,15 @@ class Kernel:
         return code(*args)
 
     def _prepare(self, kinds, args):
+        for arg in args:
+            if isinstance(arg, np.ndarray) and not arg.flags.c_contiguous:
+                raise ValueError(f"kernel {self.__name__} takes C-contiguous arrays, one of shape {arg.shape} has "
+                                 f"strides {arg.strides}; pass np.ascontiguousarray(...)")
         if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
             return self.python
         import numba
 
-        signature = tuple(_numba_type(numba, arg, self.__name__) for arg in args)
+        signature = tuple(_numba_type(numba, arg) for arg in args)
         with _one_at_a_time(numba):
             if kinds not in self.compiled:
                 jitted = numba.njit(signature, cache=True, **self.options)(self._linked(numba))
@@ -109,11 +113,8 @@ def _kind(arg):
     return (tuple, len(arg)) if type(arg) is tuple else type(arg)
 
 
-def _numba_type(numba, arg, name):
+def _numba_type(numba, arg):
     if isinstance(arg, np.ndarray):
-        if not arg.flags.c_contiguous:
-            raise ValueError(f"kernel {name} takes C-contiguous arrays, one of shape {arg.shape} has strides "
-                             f"{arg.strides}; pass np.ascontiguousarray(...)")
         return numba.types.Array(numba.from_dtype(arg.dtype), arg.ndim, "C")
     return numba.typeof(arg)
 
