@@ -1,9 +1,9 @@
 """Settings of a rank under MindSpore's names: set_context, set_auto_parallel_context, set_seed and their kin."""
 import os
-import warnings
 
 import numpy as np
 
+from minispore.common.errors import warn
 from minispore.common.state import GRAPH_MODE, PARALLEL_DEFAULTS, PYNATIVE_MODE, current
 
 __all__ = ["GRAPH_MODE", "PYNATIVE_MODE", "ParallelMode", "get_auto_parallel_context", "get_context", "get_seed",
@@ -73,7 +73,7 @@ def _check_device(target) -> None:
     state = current()
     from minispore.communication.management import get_rank
     if target not in state.warned and get_rank() == 0:
-        warnings.warn(f"{message} (MINISPORE_STRICT_DEVICE=1 makes this an error)", stacklevel=3)
+        warn(f"{message} (MINISPORE_STRICT_DEVICE=1 makes this an error)")
     state.warned.add(target)
 
 

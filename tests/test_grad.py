@@ -211,8 +211,9 @@ def test_messages():
     with pytest.raises(ValueError, match="neither grad_position nor weights"):
         ms.grad(cube, None)
     w = Parameter(x, name="w")
-    with pytest.warns(UserWarning, match=r"loss has shape \(2,\).*reduction='mean'"):
+    with pytest.warns(UserWarning, match=r"loss has shape \(2,\).*reduction='mean'") as seen:
         ms.value_and_grad(lambda x: x * w, None, w)(x)
+    assert seen[0].filename == __file__
     with pytest.raises(TypeError, match="Argmax: got 0 arguments, it takes"):
         ops.Argmax()()
 

@@ -2,6 +2,11 @@
 
 Every message tells three things: what was asked, what was found (op, rank, shape, value), what to do.
 """
+import sys
+import warnings
+from pathlib import Path
+
+PACKAGE = str(Path(__file__).parents[1])
 
 
 class CollectiveError(RuntimeError):
@@ -13,3 +18,11 @@ class CollectiveError(RuntimeError):
 
 class TraceError(RuntimeError):
     """Python asked for a value that does not exist while a graph is traced (GRAPH_MODE)."""
+
+
+def warn(message: str) -> None:
+    """A UserWarning at the line of the user's script from which minispore was called."""
+    level, frame = 2, sys._getframe(1)          # level 1 would be this line
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

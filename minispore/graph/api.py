@@ -1,9 +1,9 @@
 """jit, grad, value_and_grad: functions in, functions out (MindSpore: `mindspore.jit`, `grad`, `value_and_grad`)."""
-import warnings
 from collections.abc import Callable
 from functools import wraps
 
 from minispore.common.dtype import is_float
+from minispore.common.errors import warn
 from minispore.common.parameter import Parameter
 from minispore.common.recorder import recorder, recording
 from minispore.common.state import GRAPH_MODE, current
@@ -184,7 +184,7 @@ def _warn_of_vector(fn, leaves, weights):
     state = current()
     if weights is None or len(leaves) != 1 or leaves[0].size == 1 or state.rank:
         return
-    warnings.warn(
+    warn(
         f"value_and_grad: the loss has shape {leaves[0].shape}, so the gradient is that of the sum of its "
         f"{leaves[0].size} values, not of their mean, and it can't be printed as one number. Use a loss with "
-        "reduction='mean' (nn.SoftmaxCrossEntropyWithLogits has 'none' by default), or loss.mean()", stacklevel=5)
+        "reduction='mean' (nn.SoftmaxCrossEntropyWithLogits has 'none' by default), or loss.mean()")

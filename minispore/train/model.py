@@ -1,9 +1,9 @@
 """Model: trains, evaluates and predicts with a network, a loss and an optimizer (MindSpore: `mindspore.Model`)."""
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
 
+from minispore.common.errors import warn
 from minispore.common.state import current
 from minispore.common.tensor import Tensor
 from minispore.communication.management import communicator, get_rank
@@ -86,8 +86,8 @@ class Model:
                     loss = float(np.mean(args.net_outputs._data()))
                     if not np.isfinite(loss) and not warned:
                         warned = True
-                        warnings.warn(f"the loss is {loss} at step {args.cur_step_num} (epoch {number + 1}) on rank "
-                                      f"{get_rank()}; lower the learning rate, or look for NaN in the data", stacklevel=2)
+                        warn(f"the loss is {loss} at step {args.cur_step_num} (epoch {number + 1}) on rank "
+                             f"{get_rank()}; lower the learning rate, or look for NaN in the data")
                     if progress:
                         progress.advance(loss)
                     notify(callbacks, "on_train_step_end", context)
