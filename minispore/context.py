@@ -1,9 +1,8 @@
 """Settings of a rank under MindSpore's names: set_context, set_auto_parallel_context, set_seed and their kin."""
 import os
 
-import numpy as np
-
 from minispore.common.errors import warn
+from minispore.common.seed import get_seed, set_seed
 from minispore.common.state import GRAPH_MODE, PARALLEL_DEFAULTS, PYNATIVE_MODE, current
 
 __all__ = ["GRAPH_MODE", "PYNATIVE_MODE", "ParallelMode", "get_auto_parallel_context", "get_context", "get_seed",
@@ -194,25 +193,3 @@ def get_auto_parallel_context(attr_key: str):
 def reset_auto_parallel_context() -> None:
     """All settings as they were at the start."""
     current().parallel = dict(PARALLEL_DEFAULTS)
-
-
-# ---- random numbers --------------------------------------------------------------------------------
-
-def set_seed(seed: int) -> None:
-    """Start all random numbers anew from a seed (≥ 0): initial values, shuffles, and numpy's own generator.
-
-    numpy's generator belongs to the process, so on thread ranks it is left alone.
-    """
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise TypeError(f"set_seed: {seed!r} must be a whole number")
-    if seed < 0:
-        raise ValueError(f"set_seed: {seed} must be ≥ 0")
-    state = current()
-    state.seed, state.draws = seed, 0
-    if state.launched_size == 1:
-        np.random.seed(seed % 2 ** 32)
-
-
-def get_seed() -> int | None:
-    """The seed set_seed was given, or None."""
-    return current().seed

@@ -69,6 +69,13 @@ def test_an_absent_device_is_said_once_on_rank_0(monkeypatch):
         ms.set_device("GPU")
 
 
+def test_mindspores_other_paths():
+    from minispore.common import set_seed
+    from minispore.ops import operations as P
+    assert set_seed is ms.set_seed and P.MatMul is ms.ops.MatMul and P.ReLU()(ms.Tensor([-1.0])).tolist() == [0]
+    assert ms.Tensor([1]).to(ms.float32).dtype == ms.float32
+
+
 def test_seed():
     assert ms.get_seed() is None
     ms.set_seed(3)

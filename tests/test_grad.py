@@ -77,6 +77,8 @@ def test_grad_operation_forms():
     (gx, gy), (gw,) = ops.GradOperation(get_all=True, get_by_list=True)(net, [w])(x, y)
     assert (gx.tolist(), gy.tolist(), gw.tolist()) == ([15], [6], [10])
     assert ops.GradOperation(sens_param=True)(net)(x, y, Tensor([10.0])).tolist() == [150]
+    with pytest.raises(ValueError, match=r"output 0 has shape \(1,\), its sens has \(2,\)"):
+        ops.GradOperation(sens_param=True)(net)(x, y, Tensor([10.0, 1.0]))
 
 
 def test_stop_gradient():

@@ -209,6 +209,7 @@ class Tensor:
     @property
     def T(self): return _ops().transpose(self, tuple(range(self.ndim))[::-1])
     def astype(self, dtype): return _ops().cast(self, dtype)
+    def to(self, dtype): return _ops().cast(self, dtype)
     def reshape(self, *shape): return _ops().reshape(self, _as_shape(shape))
     def view(self, *shape): return _ops().reshape(self, _as_shape(shape))
     def flatten(self, start_dim=0, end_dim=-1):

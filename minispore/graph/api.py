@@ -165,7 +165,9 @@ def _weighted(out, sens):
     if len(outs) != len(senses):
         raise ValueError(f"GradOperation: {len(outs)} outputs but sens has {len(senses)}; give one for each")
     total = 0
-    for o, s in zip(outs, senses, strict=True):
+    for i, (o, s) in enumerate(zip(outs, senses, strict=True)):
+        if s.shape != o.shape:
+            raise ValueError(f"GradOperation: output {i} has shape {o.shape}, its sens has {s.shape}; they must agree")
         total = total + F.sum(o * s)
     return total
 

@@ -29,7 +29,7 @@ class MatMul(Primitive):
         if len(b) != 2 or not a or (self.transpose_a and len(a) != 2):
             raise ValueError(f"MatMul: x has shape {a}, w {b}; w must have two dims and x at least one"
                              f"{', exactly two with transpose_a' if self.transpose_a else ''}. "
-                             "For batches of matrices use ops.BatchMatMul")
+                             "Multiply batches of matrices one by one")
         (k, m), (kw, n) = (a if self.transpose_a else (a[-1], a[:-1])), (b[::-1] if self.transpose_b else b)
         if k != kw:
             raise ValueError(f"MatMul: x {a}{' transposed' if self.transpose_a else ''} has {k} columns but w {b}"
