@@ -234,11 +234,21 @@ def test_two_groups_crossed():
 
 @pytest.mark.parametrize("other", [
     lambda c: c.broadcast(np.ones(6), 0), lambda c: c.all_reduce(np.ones(6, np.float32)), lambda c: c.all_reduce(np.ones(9)),
-], ids=["op", "dtype", "count"])
+    lambda c: c.all_reduce(np.ones(6), "max"), lambda c: c.all_gather(np.ones(6)),
+], ids=["op", "dtype", "count", "reduction", "gather"])
 def test_ranks_in_different_operations(other):
     def program(c):
         (other(c) if c.rank == 1 else c.all_reduce(np.ones(6))).wait()
-    fails(3, program, "must agree on all ranks|deadlock")
+    fails(3, program, "op, dtype, count and root must agree on all ranks")
+
+
+def test_a_message_of_another_size_never_arrives():
+    def program(c):
+        if c.rank == 0:
+            c.send(np.ones(2, np.float32), 1)
+        else:
+            c.receive(4, "float32", 0).wait()
+    fails(2, program, "rank 0 can't come any more")
 
 
 def test_time_runs_out(monkeypatch):

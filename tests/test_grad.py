@@ -175,6 +175,40 @@ def test_a_parameter_hands_its_old_value_on():
     assert (a.asnumpy(), b.asnumpy(), c.asnumpy()) == (1, 2, 9)
 
 
+def test_a_parameter_gets_an_old_value_after_its_owner_changed():
+    w, old, older = (Parameter(Tensor([v]), name=n) for v, n in ((1.0, "w"), (0.0, "old"), (-1.0, "older")))
+    @ms.jit
+    def f(g):
+        ops.assign(old, w)
+        ops.assign(w, w - g)
+        ops.assign(older, old)
+    f(Tensor([0.5]))
+    assert (w.asnumpy(), old.asnumpy(), older.asnumpy()) == (0.5, 1, 1)
+
+
+def test_arguments_that_cant_be_hashed_are_told_apart():
+    f = ms.jit(lambda x, c: x * sum(c))
+    assert [f(Tensor([1.0]), {float(k)}).item() for k in (2, 3, 4, 5)] == [2, 3, 4, 5]
+
+
+def test_has_aux_needs_two_outputs():
+    with pytest.raises(TypeError, match="returns one output"):
+        ms.value_and_grad(lambda x: x * x, has_aux=True)(Tensor([2.0, 3.0]))
+
+
+def test_a_parameter_attribute_is_assigned_to():
+    class Counter(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.n = Parameter(Tensor([0.0]), name="n")
+        def construct(self, x):
+            self.n += 1
+            return x * self.n
+    net = Counter()
+    assert [net(Tensor([1.0])).item() for _ in range(3)] == [1, 2, 3]
+    assert [p.name for p in net.get_parameters()] == ["n"]
+
+
 def test_a_gradient_sees_the_value_before_an_assignment():
     w = Parameter(Tensor([3.0]), name="w")
     def f(x):

@@ -96,3 +96,15 @@ def test_the_record_of_a_ring_all_reduce(tmp_path):
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_every_collective(tmp_path, n):
     assert msrun(tmp_path, n, COLLECTIVES).count("all right") == n
+
+
+@pytest.mark.parametrize("other", ["c.all_reduce(x.astype('float32'))", "c.all_reduce(x[:3])", "c.all_reduce(x, 'max')",
+                                   "c.all_gather(x)", "c.broadcast(x, 0)"])
+def test_ranks_in_different_operations_are_told(tmp_path, other):
+    script = tmp_path / "differ.py"
+    script.write_text("import numpy as np\nfrom minispore.communication import communicator, init\ninit()\nc = communicator()\n"
+                      f"x = np.ones(8)\n({other} if c.rank == 1 else c.all_reduce(x)).wait()\n")
+    done = subprocess.run([sys.executable, "-m", "minispore.launch.msrun", "--worker_num=2", f"--log_dir={tmp_path}", script],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "op, dtype, count and root must agree on all ranks" in done.stdout or "can't come any more" in done.stdout

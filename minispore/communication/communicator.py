@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol
+from zlib import crc32
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from minispore.communication import algorithms, board
 from minispore.communication.record import Event, Record
 from minispore.device import kernels
 
+TAGS = 2 ** 26              # collectives' tags lie below, those of single messages above; MPI allows 2^27 at least
 CHECK_EVERY = 0.05          # seconds between two looks at the board while waiting
 
 
@@ -239,12 +241,13 @@ class Communicator:
 
     def _start(self, op, x, detail, algorithm, steps, result, name="") -> Handle:
         self.sequence += 1
-        tag = (self.code % 1024) * 65536 + self.sequence % 65536
+        # All that must agree is in the tag: messages of calls that differ never meet, and `look` says why.
+        tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail)
         peers = tuple(r for r in self.ranks if r != self.endpoint.rank)
         return self._begin(op, x, detail, algorithm, self.sequence, tag, peers, steps, result, name)
 
     def _message(self, op, x, peer, tag, steps, result) -> Handle:
-        wire = (1024 + self.code % 1024) * 65536 + tag % 65536
+        wire = TAGS + _tag(self.code, tag, x.dtype, x.size)
         return self._begin(op, x, f"tag {tag}", "message", tag, wire, (self.ranks[peer],),
                            lambda link: steps(link, x, peer), result)
 
@@ -260,6 +263,11 @@ class Communicator:
     def _divides(self, op, x):
         if not x.ndim or x.shape[0] % self.size:
             raise ValueError(f"{op}: dim 0 of shape {x.shape} must divide by the {self.size} ranks of group {self.name}")
+
+
+def _tag(*parts) -> int:
+    """A number for what a call is, the same on all ranks."""
+    return crc32(repr(parts).encode()) % TAGS
 
 
 def _into(out, x):

@@ -87,6 +87,9 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
         listener.nesting += 1
         out = fn(*args, **kwargs)
         listener.nesting -= 1
+        if has_aux and not (isinstance(out, (tuple, list)) and len(out) > 1):
+            raise TypeError("grad: has_aux=True, but the function returns one output; return (loss, others…), or leave has_aux "
+                            "False")
         first = out[0] if has_aux else out
         leaves, _ = flatten(first, lambda x: isinstance(x, Tensor))
         _warn_of_vector(fn, leaves, weights)

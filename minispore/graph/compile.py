@@ -83,5 +83,18 @@ def _frozen(x):
     try:
         hash(x)
     except TypeError:
-        return id(x)
+        return _Itself(x)
     return (type(x), x)
+
+
+class _Itself:
+    """An argument that can't be hashed, equal to nothing but itself. It is kept, so that no other takes its id."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __hash__(self):
+        return id(self.x)
+
+    def __eq__(self, other):
+        return isinstance(other, _Itself) and self.x is other.x

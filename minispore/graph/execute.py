@@ -41,8 +41,8 @@ class Program:
             outs = [at[v] for v in node.outs]
             self.calls.append((node.op.cpu, outs[0] if node.single else outs, ins, node))
         self.outputs = [self._array(v, at) for v in self.graph.outputs]
-        # A new value may be another parameter's old one. It was read before that one was assigned to, so it comes first here.
-        self.updates = [(p._array, self._array(v, at)) for p, v in self.graph.assigned.items()]
+        # A new value that is another parameter's old one is taken aside before any parameter changes.
+        self.updates = [(p._array, self._array(v, at), v.node is None) for p, v in self.graph.assigned.items()]
 
     def _array(self, v: Value, at) -> np.ndarray:
         return at[v] if v in at else v.array
@@ -66,6 +66,7 @@ class Program:
             e.add_note(f"while running {node.op}" + (f" of cell {node.scope}" if node.scope else ""))
             raise
         results = [a.copy() for a in self.outputs]
-        for target, value in self.updates:
+        updates = [(target, value.copy() if foreign else value) for target, value, foreign in self.updates]
+        for target, value in updates:
             np.copyto(target, value)
         return results

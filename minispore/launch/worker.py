@@ -35,7 +35,8 @@ def guard(line: Line) -> None:
 
 
 def redirect(path: str) -> None:
-    """Everything this process writes, C libraries and crashes too, goes to the log."""
+    """Everything this process writes, C libraries and crashes too, goes to the log. Nobody types into a rank."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for fd in (1, 2):
         os.dup2(log, fd)

@@ -38,6 +38,9 @@ class Cell:
         if "_params" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__}.__init__ sets {name!r} before super().__init__(); call "
                                  "super().__init__() first")
+        if name in self._params and isinstance(value, Tensor) and not isinstance(value, Parameter):
+            self._params[name].set_data(value)      # self.count = self.count + 1 changes the Parameter
+            return
         for store in (self._params, self._cells, self.__dict__):
             store.pop(name, None)
         if isinstance(value, Parameter):
@@ -87,8 +90,7 @@ class Cell:
     def update_parameters_name(self, prefix="", recurse=True) -> None:
         """Put a prefix in front of the parameters' names."""
         for p in self.get_parameters(recurse):
-            if not p.name.startswith(prefix):
-                p.name = prefix + p.name
+            p.name = prefix + p.name
 
     def cells(self) -> list["Cell"]:
         """The cells directly inside this one."""

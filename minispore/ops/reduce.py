@@ -96,8 +96,8 @@ class ReduceMean(Reduce):
         return namespace(x).sum(x, axis=self.axes(x.ndim), keepdims=self.keep_dims) / self.divisor(x)
 
     def cpu(self, out, x):
-        np.sum(x, axis=self.axes(x.ndim), keepdims=self.keep_dims, out=out)
-        out /= self.divisor(x)
+        wide = np.float32 if x.dtype == np.float16 else x.dtype     # float16 ends at 65504
+        np.copyto(out, x.sum(axis=self.axes(x.ndim), keepdims=self.keep_dims, dtype=wide) / self.divisor(x), casting="unsafe")
 
     def gradient(self, x, out, dout):
         return (self.spread(dout * (1 / self.divisor(x)), x),)

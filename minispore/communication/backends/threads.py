@@ -81,7 +81,10 @@ class ThreadTransport:
                 if world.blocked >= world.alive:    # nobody is left who could send anything
                     world.tell_all()
                     gone = self.board.gone(range(self.size))
+                    other = self.board.mismatch(range(self.size))
                     why = f"rank {gone[0]} can't come any more" if gone else "all ranks wait for one another"
+                    if other is not None:
+                        why = f"rank {other} is in another operation; op, dtype, count and root must agree on all ranks"
                     raise CollectiveError(f"deadlock on rank {self.rank}: {why}. Every receive needs a send, and all ranks "
                                           f"the same calls in the same order:\n{self.board.table()}")
                 world.news[self.rank].wait(0.05)
