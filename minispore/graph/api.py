@@ -7,7 +7,7 @@ from minispore.common.errors import warn
 from minispore.common.parameter import Parameter
 from minispore.common.recorder import recorder, recording
 from minispore.common.state import GRAPH_MODE, current
-from minispore.common.tensor import Tensor
+from minispore.common.tensor import Tensor, is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.graph.compile import Compiled
 from minispore.graph.differentiate import gradients
@@ -91,7 +91,7 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
             raise TypeError("grad: has_aux=True, but the function returns one output; return (loss, others…), or leave has_aux "
                             "False")
         first = out[0] if has_aux else out
-        leaves, _ = flatten(first, lambda x: isinstance(x, Tensor))
+        leaves, _ = flatten(first, is_tensor)
         _warn_of_vector(fn, leaves, weights)
         ends = [(listener.value_of(t), t) for t in leaves if is_float(t.dtype)]
         last = isinstance(listener, Tape) and not listener.nesting      # nobody will differentiate the gradient
@@ -181,7 +181,7 @@ def _as_tensor(x):
 
 def _detached(tree):
     """The same tensors, no longer tied to the tape."""
-    leaves, skeleton = flatten(tree, lambda x: isinstance(x, Tensor))
+    leaves, skeleton = flatten(tree, is_tensor)
     return unflatten(skeleton, [Tensor(t) if isinstance(t, Parameter) else Tensor.from_numpy(t._data()) for t in leaves])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from minispore.common.parameter import Parameter
 from minispore.common.recorder import recording
 from minispore.common.state import RankState, current
-from minispore.common.tensor import Tensor
+from minispore.common.tensor import Tensor, is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.graph.execute import Program
 from minispore.graph.ir import Graph
@@ -55,7 +55,7 @@ def trace(fn: Callable, leaves: list, skeleton) -> tuple[Graph, object]:
     args, kwargs = unflatten(skeleton, list(map(Tensor._symbol, graph.inputs)))
     with recording(tracer):
         out = fn(*args, **kwargs)
-    results, shape = flatten(out, lambda x: isinstance(x, Tensor))
+    results, shape = flatten(out, is_tensor)
     graph.outputs = [tracer.value_of(t) for t in results]
     return graph, shape
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from minispore.common.parameter import Parameter, ParameterTuple
 from minispore.common.recorder import recorder
 from minispore.common.state import GRAPH_MODE, current
-from minispore.common.tensor import Tensor
+from minispore.common.tensor import Tensor, is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.graph.compile import Compiled
 from minispore.graph.trace import scope, tracing
@@ -187,7 +187,7 @@ class Cell:
         stop = StopGradient()
         inputs = [a for a in args if isinstance(a, Tensor)]
         out = self.construct(*[stop(a) if isinstance(a, Tensor) else a for a in args], **kwargs)
-        outs, shape = flatten(out, lambda x: isinstance(x, Tensor))
+        outs, shape = flatten(out, is_tensor)
         if len(inputs) < len(args):
             raise TypeError(f"{type(self).__name__} has a bprop, so all its arguments must be tensors")
         op = CustomGradient(self.bprop, len(inputs), type(self).__name__)

@@ -90,7 +90,3 @@ class MpiTransport:
 
     def end(self, failed):
         self.board.set(FAILED if failed else ENDED)
-
-    def abort(self, code: int) -> None:
-        """End all ranks of the job at once."""
-        self.comm.Abort(code)
