@@ -53,6 +53,7 @@ class RankState:
     dataset_seed: int | None = None
     draws: int = 0                  # random tensors drawn since set_seed: the "which" of their key
     warned: set[str] = field(default_factory=set)
+    saving: Any = None              # the checkpoint that is being written in the background
 
     @property
     def rank(self) -> int:
