@@ -78,23 +78,23 @@ def _temporary(folder: str):
     while True:
         path = os.path.join(folder, f"{BEGIN}{secrets.token_hex(8)}{END}")
         file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666), "wb")
-        if _locked(file, path):
+        if _locked(file.fileno(), path):
             return file, path
         file.close()            # a remover came between making and locking it
 
 
-def _locked(file, path: str) -> bool:
+def _locked(handle: int, path: str) -> bool:
     """Lock an open file; False where somebody else has, or has removed it. A file system without locks says True."""
     if not fcntl:
         return True
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
         return True
     try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+        return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
         return False
 
@@ -111,25 +111,30 @@ def _sync_folder(folder: str) -> None:
 # ---- claims ------------------------------------------------------------------------------------------
 
 
-def claim(path: str, owner: str):
-    """(file, None) when the name is claimed for `owner` until `give_up` or the process's end; (None, who has it) else."""
+def claim(path: str, owner: str) -> tuple[int | None, str]:
+    """(handle, owner) when the name is claimed until `give_up` or the process's end; (None, who has it) else.
+
+    >>> import tempfile
+    >>> name = tempfile.mkdtemp() + "/claim"
+    >>> handle, _ = claim(name, "rank 0")
+    >>> claim(name, "rank 1")
+    (None, 'rank 0')
+    >>> give_up(name, handle)
+    """
     while True:
-        file = open(path, "a+")                 # noqa: SIM115: open as long as the claim lasts
-        if _locked(file, path):
-            file.truncate(0)
-            file.write(owner)
-            file.flush()
-            return file, None
-        file.seek(0)
-        holder = file.read()
-        file.close()
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+        if _locked(handle, path):
+            os.ftruncate(handle, 0)
+            os.write(handle, owner.encode())
+            return handle, owner
+        holder = os.read(handle, 1000).decode()
+        os.close(handle)
         if os.path.exists(path):
             return None, holder
 
 
-def give_up(path: str, file) -> None:
+def give_up(path: str, handle: int) -> None:
     """End a claim."""
     with suppress(OSError):
-        if fcntl:
-            os.unlink(path)
-    file.close()
+        os.unlink(path)
+    os.close(handle)

@@ -118,8 +118,8 @@ class ModelCheckpoint(Callback):
         # A resumed run saves at the steps at which the undisturbed one would
         self._last_step = args.cur_step_num // every * every if every else args.cur_step_num
         self._last_time = monotonic()
-        if get_rank() == 0:
-            self._is_writer(self._place(args)[0])       # before the others come to it, at their first save
+        if get_rank() == 0 and not callable(self._directory):
+            self._is_writer(self._directory)            # before the others come to it, at their first save
 
     def on_train_step_end(self, run_context):
         args = run_context.original_args()
@@ -216,22 +216,28 @@ class ModelCheckpoint(Callback):
 
     def _is_writer(self, folder: str) -> bool:
         """Whether this rank is the one that writes there. Ranks can't be asked: perhaps not all have this callback."""
-        if get_group_size() == 1 or self._claim:
+        if get_group_size() == 1:
             return True
-        os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, f".{self._prefix if isinstance(self._prefix, str) else 'checkpoints'}.writer")
-        me = f"rank {get_rank()} of {get_group_size()}, process {os.getpid()}"
-        file, holder = claim(path, me)
-        if file:
-            self._claim = path, file
+        if self._claim and self._claim[0] == path:
             return True
-        if holder == me:            # an earlier training of this rank that ended by an exception
+        self._give_up()
+        os.makedirs(folder, exist_ok=True)
+        me = f"rank {get_rank()} of process {os.getpid()}"
+        handle, holder = claim(path, me)
+        if handle is not None:
+            self._claim = path, handle
+        if holder == me:            # or an earlier training of this rank that ended by an exception
             return True
         if get_rank() and current().parallel["parallel_mode"] == "data_parallel":
             return False
         raise RuntimeError(f"ModelCheckpoint: {me}, is to save in {folder} under the prefix of {holder or 'another run'}, so one "
                            "would overwrite the other's files; give each rank, and each run, a directory of its own, e.g. "
                            "directory=f'checkpoints/rank_{get_rank()}'")
+
+    def __del__(self):
+        if "_claim" in self.__dict__:
+            self._give_up()
 
     def _give_up(self) -> None:
         if self._claim:
