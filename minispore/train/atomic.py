@@ -5,7 +5,6 @@ step, so whoever reads finds the old file or the new one, also after a kill or a
 its temporary file. Locks end with their process, so what the next writer can lock was left behind, and goes.
 """
 import os
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -76,7 +75,7 @@ def remove_stale(folder: str) -> None:
 def _temporary(folder: str):
     """(file, path) of a new file that this process has locked."""
     while True:
-        path = os.path.join(folder, f"{BEGIN}{secrets.token_hex(8)}{END}")
+        path = os.path.join(folder, f"{BEGIN}{os.urandom(8).hex()}{END}")
         file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666), "wb")
         if _locked(file.fileno(), path):
             return file, path

@@ -66,10 +66,13 @@ def raw(array: np.ndarray) -> memoryview:
 
 
 def from_raw(data, dtype: np.dtype, shape: tuple[int, ...], entry: str) -> np.ndarray:
-    """The array these bytes are, on their own memory; Damage if there are too many or too few."""
+    """The array these bytes are, on their own memory if that suits it; Damage if there are too many or too few."""
     if prod(shape) * dtype.itemsize != len(data):
         raise Damage(f"{len(data)} bytes for shape {shape} of {dtype}, which takes {prod(shape) * dtype.itemsize}", entry)
-    return np.frombuffer(data, dtype).reshape(shape)
+    array = np.frombuffer(data, dtype)
+    if not array.flags.aligned:             # numpy would work on it item by item
+        array = np.frombuffer(data, np.uint8).copy().view(dtype)
+    return array.reshape(shape)
 
 
 def checksum(name: str, value: np.ndarray | str) -> int:

@@ -1,6 +1,5 @@
 """Checkpoint files by their names: where they are, what they are, what is in them."""
 import os
-from difflib import get_close_matches
 
 from minispore.train import ckpt_format, safetensors_format
 from minispore.train.background import wait_for_async_save
@@ -74,6 +73,8 @@ def _offer(folder: str, name: str) -> str:
     files = sorted(f for f in os.listdir(folder) if f.endswith(tuple(f".{format}" for format in FORMATS)))
     if not files:
         return f"; {folder} has no .ckpt or .safetensors file"
+    from difflib import get_close_matches       # only an error needs it
+
     close = get_close_matches(name, files, 5, 0.4) or files
     return f"; {folder} has {some(close)}"
 
