@@ -28,9 +28,9 @@ OPTIMIZERS = {"momentum": lambda p: nn.SGD(p, [0.1, 0.05, 0.02] * 30, momentum=0
 
 
 class Network(nn.Cell):
-    def __init__(self):
+    def __init__(self, classes, dtype):
         super().__init__()
-        self.fc1, self.relu, self.fc2 = nn.Dense(INPUTS, 256), nn.ReLU(), nn.Dense(256, CLASSES)
+        self.fc1, self.relu, self.fc2 = nn.Dense(INPUTS, 256), nn.ReLU(), nn.Dense(256, classes, dtype=dtype)
 
     def construct(self, x):
         return self.fc2(self.relu(self.fc1(x)))
@@ -39,9 +39,9 @@ class Network(nn.Cell):
 class Run:
     """A training of float32 parameters with shuffled data and a new random number each step."""
 
-    def __init__(self, optimizer="momentum", seed=5):
+    def __init__(self, optimizer="momentum", seed=5, classes=CLASSES, dtype=ms.float32):
         ms.set_seed(seed)
-        self.net = Network()
+        self.net = Network(classes, dtype)
         self.optimizer = OPTIMIZERS[optimizer](self.net.trainable_params())
         self.cell = nn.TrainOneStepCell(nn.WithLossCell(self.net, nn.CrossEntropyLoss()), self.optimizer)
         x = np.random.default_rng(1).normal(size=(ROWS, INPUTS)).astype(np.float32)

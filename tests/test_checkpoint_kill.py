@@ -65,7 +65,7 @@ def test_killed_at_random_moments(tmp_path, kills):
                 if file == newest:
                     newest_places.append((run.epoch, run.step))
         server.stdin.close()
-    assert newest_places == sorted(newest_places) and len(set(newest_places)) > kills // 2
+    assert newest_places == sorted(newest_places) and len(set(newest_places)) > kills // 4
     assert cut > kills // 10, f"only {cut} kills fell into the writing of a file"
     assert len(temporaries(folder)) <= 1            # each run removed what the one before left behind
     resumed = Run(seed=0).resume(newest)

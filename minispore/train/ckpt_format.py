@@ -203,7 +203,7 @@ def _text(part: memoryview, name) -> str:
 def _json(part) -> dict:
     try:
         note = json.loads(bytes(part))
-    except ValueError:
+    except (ValueError, RecursionError):
         note = None
     if not isinstance(note, dict) or not isinstance(note.get("crc32", {}), dict):
         raise Damage("minispore's note can't be read")

@@ -67,7 +67,7 @@ def raw(array: np.ndarray) -> memoryview:
 
 def from_raw(data, dtype: np.dtype, shape: tuple[int, ...], entry: str) -> np.ndarray:
     """The array these bytes are, on their own memory if that suits it; Damage if there are too many or too few."""
-    if prod(shape) * dtype.itemsize != len(data):
+    if prod(shape) * dtype.itemsize != len(data) or max(shape, default=0) >= 2 ** 63 or len(shape) > 64:
         raise Damage(f"{len(data)} bytes for shape {shape} of {dtype}, which takes {prod(shape) * dtype.itemsize}", entry)
     array = np.frombuffer(data, dtype)
     if not array.flags.aligned:             # numpy would work on it item by item

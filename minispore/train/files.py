@@ -73,7 +73,7 @@ def _offer(folder: str, name: str) -> str:
     files = sorted(f for f in os.listdir(folder) if f.endswith(tuple(f".{format}" for format in FORMATS)))
     if not files:
         return f"; {folder} has no .ckpt or .safetensors file"
-    from difflib import get_close_matches       # only an error needs it
+    from difflib import get_close_matches  # only an error needs it
 
     close = get_close_matches(name, files, 5, 0.4) or files
     return f"; {folder} has {some(close)}"

@@ -53,7 +53,7 @@ def decode(data: bytes) -> tuple[list[Entry], dict]:
     begin = 8 + header_length(data)
     try:
         header = json.loads(bytes(view[8:begin]))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Damage("its header isn't JSON") from None
     if not isinstance(header, dict):
         raise Damage("its header isn't a dict")
