@@ -3,7 +3,6 @@ import os
 import sys
 from contextvars import Context
 from itertools import count
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -36,6 +35,10 @@ class Network(nn.Cell):
         return self.fc2(self.relu(self.fc1(x)))
 
 
+class Arguments(dict):
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+
+
 class Run:
     """A training of float32 parameters with shuffled data and a new random number each step."""
 
@@ -48,6 +51,8 @@ class Run:
         y = np.arange(ROWS, dtype=np.int32) % CLASSES
         self.data = NumpySlicesDataset((x, y), ["x", "y"], shuffle=True).batch(BATCH)
         self.epoch = self.step = 0
+        self.arguments = Arguments(batch_num=STEPS, epoch_num=10 ** 6, train_network=self.cell, network=self.net,
+                                   optimizer=self.optimizer)
 
     def train(self, steps=None):
         """Go on; yields (epoch, step) after each step: so many epochs, and steps of the next, are done."""
@@ -73,10 +78,10 @@ class Run:
         return self
 
     def args(self):
-        """What Model gives its callbacks after a step."""
+        """What Model gives its callbacks after a step; one object all the time, as there."""
         number = self.epoch * STEPS + self.step
-        return SimpleNamespace(cur_epoch_num=(number - 1) // STEPS + 1, cur_step_num=number, batch_num=STEPS, epoch_num=10 ** 6,
-                               train_network=self.cell, network=self.net, optimizer=self.optimizer)
+        self.arguments.update(cur_epoch_num=(number - 1) // STEPS + 1, cur_step_num=number)
+        return self.arguments
 
 
 class Undisturbed:

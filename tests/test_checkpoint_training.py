@@ -212,14 +212,33 @@ def test_append_info_and_saved_network(tmp_path):
 
 
 def test_exception_save(tmp_path):
-    for save in (False, True):
-        config = CheckpointConfig(save_checkpoint_steps=9, exception_save=save)
-        saver = ModelCheckpoint(directory=tmp_path / str(save), config=config)
-        run = trained(saver, 4)
-        saver.on_exception(RunContext(run.args()))
-    assert files(tmp_path / "False") == [] and files(tmp_path / "True") == ["CKP-1_4_breakpoint.ckpt"]
-    assert load_training_state(tmp_path / "True" / "CKP-1_4_breakpoint.ckpt", run.cell).within_step
-    assert latest_checkpoint(tmp_path / "True") is None
+    def interrupted(save, within):
+        config = CheckpointConfig(save_checkpoint_steps=9, exception_save=save, async_save=save)
+        saver, run = ModelCheckpoint(directory=tmp_path / f"{save}{within}", config=config), Run()
+        with pytest.raises(ZeroDivisionError), saver:
+            trained(saver, 4, run)
+            run.arguments.cur_step_num += within           # Model counts a step when it begins
+            raise ZeroDivisionError
+        return run
+
+    interrupted(False, 0), interrupted(True, 0)
+    run = interrupted(True, 1)
+    assert files(tmp_path / "False0") == [] and files(tmp_path / "True0") == ["CKP-1_4_breakpoint.ckpt"]
+    state = load_training_state(tmp_path / "True0" / "CKP-1_4_breakpoint.ckpt", run.cell)
+    assert (state.step, state.within_step) == (4, False)
+    with pytest.warns(UserWarning, match="an exception within a step"):
+        state = load_training_state(tmp_path / "True1" / "CKP-1_5_breakpoint.ckpt", run.cell)
+    assert (state.step, state.within_step) == (4, True)
+    assert latest_checkpoint(tmp_path / "True1") is None
+
+
+def test_an_exception_in_exception_save_is_a_note(tmp_path, monkeypatch):
+    saver = ModelCheckpoint(directory=tmp_path, config=CheckpointConfig(save_checkpoint_steps=9, exception_save=True))
+    with pytest.raises(ZeroDivisionError) as e, saver:
+        trained(saver, 4)
+        monkeypatch.setattr(os, "fsync", lambda handle: os.fstat(10 ** 6))
+        raise ZeroDivisionError
+    assert "couldn't save, either" in e.value.__notes__[0]
 
 
 def test_functions_for_prefix_and_directory(tmp_path):

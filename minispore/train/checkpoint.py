@@ -103,7 +103,7 @@ class ModelCheckpoint(Callback):
                 # On all ranks before any of them saves, so that all find the same
                 self._prefix = _free_prefix(self._directory, prefix)
         self._files: list[tuple[float, str]] = []       # (when, name) of what this run saved and keeps
-        self._latest, self._last_step, self._claim = "", 0, None
+        self._latest, self._last_step, self._claim, self._args = "", 0, None, None
         self._begin = self._last_time = monotonic()
 
     @property
@@ -115,6 +115,7 @@ class ModelCheckpoint(Callback):
 
     def on_train_begin(self, run_context):
         args, every = run_context.original_args(), self.config.save_checkpoint_steps
+        self._args, self._done = args, args.cur_step_num
         # A resumed run saves at the steps at which the undisturbed one would
         self._last_step = args.cur_step_num // every * every if every else args.cur_step_num
         self._last_time = monotonic()
@@ -123,6 +124,7 @@ class ModelCheckpoint(Callback):
 
     def on_train_step_end(self, run_context):
         args = run_context.original_args()
+        self._done = args.cur_step_num
         if self.config.save_checkpoint_steps:
             due = args.cur_step_num >= self._last_step + self.config.save_checkpoint_steps
         else:
@@ -140,13 +142,18 @@ class ModelCheckpoint(Callback):
         finally:
             self._give_up()
 
-    def on_exception(self, run_context):
-        """What Model calls when training ends by an exception."""
-        args = run_context.original_args()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        """Model leaves its callbacks so, also by an exception."""
+        args, self._args = self._args, None
         try:
-            if self.config.exception_save:
+            if kind and args and args.cur_step_num and self.config.exception_save:
                 self._save(args, breakpoint=True)
                 wait_for_async_save()
+        except Exception as e:              # the error that ended the training is the one to see
+            error.add_note(f"ModelCheckpoint(exception_save=True) couldn't save, either: {e}")
         finally:
             self._give_up()
 
@@ -182,10 +189,9 @@ class ModelCheckpoint(Callback):
         if config.saved_network is not None:
             save_checkpoint(config.saved_network, file, **options)
             return
-        epoch, step = args.cur_epoch_num - 1, _step_in_epoch(args)
-        if step >= args.batch_num:
-            epoch, step = epoch + 1, 0
-        write_state(file, (args.train_network,), TrainingState(max(epoch, 0), step, within_step=breakpoint), **options)
+        done = self._done if breakpoint else args.cur_step_num
+        state = TrainingState(*divmod(done, args.batch_num), within_step=done != args.cur_step_num)
+        write_state(file, (args.train_network,), state, **options)
 
     def _append_dict(self, args) -> dict:
         out = dict(self.config.append_dict)

@@ -7,6 +7,7 @@ random numbers stand. Parameters are ordinary entries of the file, which MindSpo
 from dataclasses import dataclass, field
 
 from minispore.common import random
+from minispore.common.errors import warn
 from minispore.nn.cell import Cell
 from minispore.train.entries import Entry, in_order
 from minispore.train.files import read_entries, some
@@ -20,7 +21,7 @@ class TrainingState:
     epoch: int
     step: int
     random: dict = field(default_factory=random.get_state)
-    within_step: bool = False       # saved because of an exception: the last step may be half done
+    within_step: bool = False       # saved because of an exception in the step after these: that may be half done
 
 
 def save_training_state(ckpt_file_name, network, optimizer=None, epoch=0, step=0, append_dict=None, async_save=False,
@@ -85,6 +86,9 @@ def load_training_state(ckpt_file_name, network, optimizer=None) -> TrainingStat
                                "use load_param_into_net for a part of them")
     assign_all("load_training_state", file, [(p, p.name, arrays[p.name]) for p in parameters], strict=True)
     random.set_state(state.random)
+    if state.within_step:
+        warn(f"load_training_state: {file} was saved because of an exception within a step, so some parameters may be a step "
+             "ahead of others; an ordinary checkpoint resumes exactly")
     return state
 
 
