@@ -17,6 +17,7 @@ from minispore.train import (
     Model,
     ModelCheckpoint,
     RunContext,
+    TrainingState,
     checkpoint,
     latest_checkpoint,
     load_checkpoint,
@@ -26,6 +27,7 @@ from minispore.train import (
     serialization,
     wait_for_async_save,
 )
+from minispore.train.training_state import write_state
 
 RESUMES = "initial_step" in inspect.signature(Model.train).parameters
 
@@ -73,6 +75,31 @@ def test_network_and_optimizer_apart(tmp_path):
     save_training_state(tmp_path / "x", run.net, run.optimizer, epoch=2)
     assert load_training_state(tmp_path / "x", run.cell).epoch == 2
     assert load_training_state(tmp_path / "x", run.net, run.optimizer).epoch == 2
+
+
+def test_a_random_state_of_the_future_changes_nothing(tmp_path):
+    write_state(tmp_path / "x", (Run().cell,), TrainingState(0, 0, {"seed": 1, "colour": 2}))
+    other = Run(seed=3)
+    before = other.state()
+    with pytest.raises(ValueError, match="made by a newer minispore"):
+        load_training_state(tmp_path / "x", other.cell)
+    assert other.state() == before
+
+
+@pytest.mark.skipif(not hasattr(nn.Cell, "register_buffer"), reason="Cell has no buffers yet")
+def test_buffers_are_state(tmp_path):
+    class Counting(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Dense(1, 1)
+            self.fc.register_buffer("seen", Tensor([0.0]))
+            self.register_buffer("scratch", Tensor([0.0]), persistent=False)
+
+    one, other = Counting(), Counting()
+    one.fc.seen, one.scratch = Tensor([7.0]), Tensor([7.0])
+    save_training_state(tmp_path / "x", one)
+    load_training_state(tmp_path / "x", other)
+    assert (other.fc.seen.item(), other.scratch.item()) == (7, 0)
 
 
 @pytest.mark.parametrize("change, error, said", [

@@ -1,7 +1,8 @@
 """Training: Model, callbacks, metrics, checkpoints."""
 from minispore.train.background import async_ckpt_thread_status, wait_for_async_save
 from minispore.train.callback import Callback, LossMonitor, RunContext, TimeMonitor
-from minispore.train.checkpoint import CheckpointConfig, ModelCheckpoint, latest_checkpoint
+from minispore.train.checkpoint import CheckpointConfig, ModelCheckpoint
+from minispore.train.files import latest_checkpoint
 from minispore.train.metrics import Accuracy, Loss, Metric
 from minispore.train.model import Model
 from minispore.train.serialization import load_checkpoint, load_param_into_net, save_checkpoint

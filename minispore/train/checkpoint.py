@@ -1,17 +1,15 @@
-"""ModelCheckpoint: saves while Model trains; latest_checkpoint: finds what it saved."""
+"""ModelCheckpoint saves while Model trains, CheckpointConfig says when and what."""
 import os
-import re
 from contextlib import suppress
 from time import monotonic
 
-from minispore.common.errors import warn
 from minispore.common.state import current
 from minispore.communication.management import get_group_size, get_rank
 from minispore.nn.cell import Cell
 from minispore.train.atomic import claim, give_up
 from minispore.train.background import wait_for_async_save
 from minispore.train.callback import Callback
-from minispore.train.files import FORMATS, read_entries
+from minispore.train.files import FORMATS, free_prefix
 from minispore.train.serialization import appended, save_checkpoint
 from minispore.train.training_state import TrainingState, write_state
 
@@ -101,14 +99,15 @@ class ModelCheckpoint(Callback):
             os.makedirs(self._directory, exist_ok=True)
             if not callable(prefix):
                 # On all ranks before any of them saves, so that all find the same
-                self._prefix = _free_prefix(self._directory, prefix)
+                self._prefix = free_prefix(self._directory, prefix)
         self._files: list[tuple[float, str]] = []       # (when, name) of what this run saved and keeps
         self._latest, self._last_step, self._claim, self._args = "", 0, None, None
         self._begin = self._last_time = monotonic()
 
     @property
     def latest_ckpt_file_name(self) -> str:
-        """The file saved last; "" before there is one."""
+        """The file saved last; "" before there is one. On a rank that leaves the writing to another: which that one writes,
+        perhaps not yet to its end; a Barrier after training waits for it."""
         return self._latest
 
     # ---- moments of the training ---------------------------------------------------------------------
@@ -249,43 +248,6 @@ class ModelCheckpoint(Callback):
         if self._claim:
             give_up(*self._claim)
             self._claim = None
-
-
-def latest_checkpoint(directory, prefix="CKP") -> str | None:
-    """The newest whole checkpoint that ModelCheckpoint saved in a directory, None if there is none.
-
-    Newest is the latest run's (prefix_2 before prefix_1) last epoch and step. A file that is cut off or damaged is
-    skipped with a warning.
-
-    >>> import tempfile
-    >>> latest_checkpoint(tempfile.mkdtemp()) is None
-    True
-    """
-    found = []
-    for name in os.listdir(directory) if os.path.isdir(directory) else ():
-        match = _pattern(prefix).fullmatch(name)
-        if match and not match["breakpoint"]:
-            found.append(([int(match[part] or 0) for part in ("run", "epoch", "step")], name))
-    for _, name in sorted(found, reverse=True):
-        file = os.path.join(os.fspath(directory), name)
-        try:
-            read_entries(file)
-            return file
-        except (ValueError, OSError) as e:
-            warn(f"latest_checkpoint: {file} is skipped: {e}")
-    return None
-
-
-def _pattern(prefix: str) -> re.Pattern:
-    return re.compile(rf"{re.escape(prefix)}(?:_(?P<run>\d+))?-(?P<epoch>\d+)_(?P<step>\d+)(?P<breakpoint>_breakpoint)?"
-                      rf"\.(?:{'|'.join(FORMATS)})")
-
-
-def _free_prefix(directory: str, prefix: str) -> str:
-    """The prefix, with the number of the next run behind it if it is in use."""
-    matches = filter(None, map(_pattern(prefix).fullmatch, os.listdir(directory)))
-    runs = [int(match["run"] or 0) for match in matches]
-    return f"{prefix}_{max(runs) + 1}" if runs else prefix
 
 
 def _step_in_epoch(args) -> int:

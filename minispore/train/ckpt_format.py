@@ -60,10 +60,10 @@ def _pieces(entries: list[Entry], note: dict) -> Iterator:
 
 def decode(data: bytes) -> tuple[list[Entry], dict]:
     """(entries, note) of a file's bytes; arrays lie on them. Damage for what is no .ckpt."""
-    end = len(data)
+    end, crc = len(data), {}
     if data[-17:-10] == TRAILER:
-        end -= 17
-        if crc32(memoryview(data)[:end]) != int.from_bytes(data[-10:], "big"):
+        end, crc = end - 17, {"crc_num": int.from_bytes(data[-10:], "big")}
+        if crc32(memoryview(data)[:end]) != crc["crc_num"]:
             raise Damage("its bytes have changed since they were written (MindSpore's crc)")
     slices, note, whole = _values(data, end)
     entries = [(tag, _value(tag, *tensor)) for tag, tensor in slices.items() if tensor[1] != "random_op"]
@@ -71,7 +71,7 @@ def decode(data: bytes) -> tuple[list[Entry], dict]:
         if whole is None:
             raise Damage("it is cut off; its end is missing")
         check(entries, note, *whole)
-    return entries, note or {}
+    return entries, note or crc
 
 
 def _values(data: bytes, end: int):

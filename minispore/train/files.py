@@ -1,6 +1,8 @@
 """Checkpoint files by their names: where they are, what they are, what is in them."""
 import os
+import re
 
+from minispore.common.errors import warn
 from minispore.train import ckpt_format, safetensors_format
 from minispore.train.background import wait_for_async_save
 from minispore.train.entries import Damage, Entry
@@ -55,6 +57,43 @@ def file_name(name, format: str) -> str:
         raise IsADirectoryError(f"save_checkpoint: {name} is a folder; give a file's name in it, e.g. "
                                 f"{os.path.join(name, 'net.ckpt')}")
     return name if name.endswith((f".{format}", ".safetensors")) else f"{name}.{format}"
+
+
+def latest_checkpoint(directory, prefix="CKP") -> str | None:
+    """The newest whole checkpoint that ModelCheckpoint saved in a directory, None if there is none.
+
+    Newest is the latest run's (prefix_2 before prefix_1) last epoch and step. A file that is cut off or damaged is
+    skipped with a warning.
+
+    >>> import tempfile
+    >>> latest_checkpoint(tempfile.mkdtemp()) is None
+    True
+    """
+    found = []
+    for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        match = _pattern(prefix).fullmatch(name)
+        if match and not match["breakpoint"]:
+            found.append(([int(match[part] or 0) for part in ("run", "epoch", "step")], name))
+    for _, name in sorted(found, reverse=True):
+        file = os.path.join(os.fspath(directory), name)
+        try:
+            read_entries(file)
+            return file
+        except (ValueError, OSError) as e:
+            warn(f"latest_checkpoint: {file} is skipped: {e}")
+    return None
+
+
+def _pattern(prefix: str) -> re.Pattern:
+    return re.compile(rf"{re.escape(prefix)}(?:_(?P<run>\d+))?-(?P<epoch>\d+)_(?P<step>\d+)(?P<breakpoint>_breakpoint)?"
+                      rf"\.(?:{'|'.join(FORMATS)})")
+
+
+def free_prefix(directory: str, prefix: str) -> str:
+    """The prefix, with the number of the next run behind it if it is in use."""
+    matches = filter(None, map(_pattern(prefix).fullmatch, os.listdir(directory)))
+    runs = [int(match["run"] or 0) for match in matches]
+    return f"{prefix}_{max(runs) + 1}" if runs else prefix
 
 
 def _existing(name: str) -> str:

@@ -113,7 +113,7 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
                          "mindspore.save_checkpoint(mindspore.load_checkpoint(file, dec_key=…), new_file)")
     entries, note, file = read_entries(ckpt_file_name)
     if crc_check and not note:
-        warn(f"load_checkpoint: {file} has no checksum of minispore's, so damage in its values would go unseen")
+        warn(f"load_checkpoint: {file} has no checksum, so damage in its values would go unseen")
     chosen = _prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix)
     if any(chosen):
         entries = [e for e in entries if e[0].startswith(chosen[0] or "") and not e[0].startswith(chosen[1])]

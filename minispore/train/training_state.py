@@ -1,13 +1,15 @@
 """A training's whole state in one file, so that a run that was killed goes on bitwise as if it hadn't been.
 
-That is: all parameters of the training cell (the optimizer's states, its step count and the loss scale are parameters),
-the position in the data (epoch, step of the epoch; a dataset gives the same rows for the same epoch number), and where the
-random numbers stand. Parameters are ordinary entries of the file, which MindSpore reads too; the rest is in the note.
+That is: all parameters of the training cell (the optimizer's states, its step count and the loss scale are parameters) and
+its buffers, the position in the data (epoch, step of the epoch; a dataset gives the same rows for the same epoch number),
+and where the random numbers stand. Parameters are ordinary entries of the file, which MindSpore reads too; position and
+random numbers are in the note.
 """
 from dataclasses import dataclass, field
 
 from minispore.common import random
 from minispore.common.errors import warn
+from minispore.common.parameter import Parameter
 from minispore.nn.cell import Cell
 from minispore.train.entries import Entry, in_order
 from minispore.train.files import read_entries, some
@@ -53,7 +55,7 @@ def save_training_state(ckpt_file_name, network, optimizer=None, epoch=0, step=0
 
 def write_state(ckpt_file_name, cells: tuple, state: TrainingState, append_dict=None, **options) -> str:
     """Save cells' parameters with a TrainingState; returns the file's name."""
-    entries: list[Entry] = [(p.name, in_order(p._data())) for p in _parameters("save_training_state", cells)]
+    entries: list[Entry] = [(name, in_order(p._data())) for name, p in _kept("save_training_state", cells).items()]
     more = appended(append_dict)
     note = {"state": vars(state), "appended": [name for name, _ in more]}
     return save_entries(entries + more, ckpt_file_name, note, **options)
@@ -76,30 +78,39 @@ def load_training_state(ckpt_file_name, network, optimizer=None) -> TrainingStat
                          "load_param_into_net load those. ModelCheckpoint and save_training_state save the state") from None
     left_out = set(note.get("appended", ()))
     arrays = {name: value for name, value in entries if name not in left_out}
-    parameters = _parameters("load_training_state", (network, optimizer))
-    names = {p.name for p in parameters}
-    for missing, here, there in ((sorted(names - arrays.keys()), "the network", file),
-                                 (sorted(arrays.keys() - names), file, "the network")):
+    kept = _kept("load_training_state", (network, optimizer))
+    for missing, here, there in ((sorted(kept.keys() - arrays.keys()), "the network", file),
+                                 (sorted(arrays.keys() - kept.keys()), file, "the network")):
         if missing:
             raise RuntimeError(f"load_training_state: {len(missing)} parameters of {here} aren't in {there}, so nothing was "
                                f"loaded: {some(missing)}. Build network and optimizer as they were when this was saved, or "
                                "use load_param_into_net for a part of them")
-    assign_all("load_training_state", file, [(p, p.name, arrays[p.name]) for p in parameters], strict=True)
+    before = random.get_state()
     random.set_state(state.random)
+    try:
+        assign_all("load_training_state", file, [(p, name, arrays[name]) for name, p in kept.items()], strict=True)
+    except BaseException:
+        random.set_state(before)
+        raise
     if state.within_step:
         warn(f"load_training_state: {file} was saved because of an exception within a step, so some parameters may be a step "
              "ahead of others; an ordinary checkpoint resumes exactly")
     return state
 
 
-def _parameters(who: str, cells: tuple) -> list:
-    """All parameters of the cells, each once; names must differ."""
-    found = {}
+def _kept(who: str, cells: tuple) -> dict[str, Parameter]:
+    """What a training changes in these cells, by name: their parameters, and buffers that are part of the state."""
+    found: dict[str, Parameter] = {}
     for cell in cells:
         if not isinstance(cell, Cell) and not (cell is None and cell is not cells[0]):
             raise TypeError(f"{who}: {cell!r} is a {type(cell).__name__}; network and optimizer must be Cells")
-        for p in cell.get_parameters() if cell else ():
+        for p in cell.get_parameters() if cell is not None else ():
             if found.setdefault(p.name, p) is not p:
                 raise ValueError(f"{who}: two parameters are named {p.name!r} (shapes {found[p.name].shape} and {p.shape}), a "
                                  "file keeps one of each name; give Parameter(…, name=…) different names")
-    return list(found.values())
+    parameters = set(found.values())
+    for cell in cells:
+        for place, tensor in cell.state_dict(keep_vars=True).items() if hasattr(cell, "state_dict") else ():
+            if tensor not in parameters:
+                found[f"buffer.{place}"] = tensor
+    return found
