@@ -102,20 +102,24 @@ class Undisturbed:
 
 
 def save_for_ever(folder):
-    """Resume from the newest checkpoint in the folder, and save after every step, until killed."""
+    """Resume from the newest checkpoint in the folder, and save after every step, until killed.
+
+    Prints "saving" and the process's id, then "saved" after every step.
+    """
     newest, run = latest_checkpoint(folder), Run()
     if newest:
         run.resume(newest)
     saver = ModelCheckpoint(directory=folder, config=CheckpointConfig(keep_checkpoint_max=2))
     saver.on_train_begin(RunContext(run.args()))
-    print("saving", flush=True)
+    print("saving", os.getpid(), flush=True)
     for epoch, step in run.train():
         save_training_state(os.path.join(folder, "last.safetensors"), run.cell, epoch=epoch, step=step)
         saver.on_train_step_end(RunContext(run.args()))
+        print("saved", flush=True)
 
 
 def serve():
-    """For each folder named on a line, a process that saves there until it is killed: prints its id, and how it ended."""
+    """For each folder named on a line, a process that saves there until it is killed; prints how it ended."""
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
@@ -123,7 +127,6 @@ def serve():
                 save_for_ever(line.strip())
             finally:
                 os._exit(1)
-        print(pid, flush=True)
         print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 

@@ -4,6 +4,7 @@ from contextlib import suppress
 from time import monotonic
 
 from minispore.common.state import current
+from minispore.common.tensor import Tensor
 from minispore.communication.management import get_group_size, get_rank
 from minispore.nn.cell import Cell
 from minispore.train.atomic import claim, give_up
@@ -18,8 +19,8 @@ class CheckpointConfig:
     """When ModelCheckpoint saves, what, and which files it keeps (MindSpore: `train.CheckpointConfig`).
 
     Args:
-        save_checkpoint_steps: save at every so manieth step; goes before save_checkpoint_seconds.
-        save_checkpoint_seconds: save when so many seconds have passed.
+        save_checkpoint_steps: save after so many steps, again and again; goes before save_checkpoint_seconds.
+        save_checkpoint_seconds: save when so many seconds have passed since the last save.
         keep_checkpoint_max: keep the newest so many files of this run; goes before keep_checkpoint_per_n_minutes.
         keep_checkpoint_per_n_minutes: of every n minutes keep the last file. Neither: keep the newest alone.
         integrated_save, enc_mode, remove_redundancy: accepted as in MindSpore.
@@ -198,7 +199,9 @@ class ModelCheckpoint(Callback):
             if name in out:
                 out[name] += value
         if "lr" in out and out["lr"] is None:
-            out["lr"] = args.optimizer.get_lr()
+            optimizer = args.optimizer if args.optimizer is not None else args.train_network.optimizer
+            rates = optimizer.get_lr()
+            out["lr"] = Tensor([float(r) for r in rates]) if isinstance(rates, (tuple, list)) else rates
         return out
 
     def _keep(self, file: str) -> None:
