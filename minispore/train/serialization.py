@@ -3,6 +3,8 @@
 Files are MindSpore's .ckpt or safetensors; which of them a file is, its content says. A save is whole or not there at
 all (see `atomic`), a load is checked before the first value is set.
 """
+import os
+
 import numpy as np
 
 from minispore.common.errors import warn
@@ -42,7 +44,7 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
             save, by load_checkpoint, or told at the program's end, which waits for the thread.
         append_dict: more to save: {name: number, bool, str, Tensor or Parameter}.
         choice_func: name -> whether to save it; or a str: save it under this name.
-        crc_check: True: add MindSpore's checksum, which MindSpore looks at. minispore's own is always there.
+        crc_check: True: add MindSpore's checksum to a .ckpt, which MindSpore looks at. minispore's own is always there.
         format: "ckpt" or "safetensors".
 
     Raises TypeError and ValueError for what can't be saved, OSError if the file can't be written.
@@ -78,8 +80,10 @@ def save_entries(entries: list[Entry], ckpt_file_name, note: dict, format="ckpt"
     safe = file.endswith(".safetensors")
     note = {"minispore": 1, **note}
 
+    path = os.path.abspath(file)            # a thread may write when the current folder is another
+
     def write():
-        write_whole(file, safetensors_format.encode(entries, note) if safe else
+        write_whole(path, safetensors_format.encode(entries, note) if safe else
                     ckpt_format.encode(entries, note, crc_check))
 
     if async_save:
