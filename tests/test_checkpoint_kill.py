@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from checkpoint_runs import Run, Undisturbed
 
-from minispore import Tensor
+from minispore import Parameter, Tensor
 from minispore.lab.ranks import run_ranks
 from minispore.train import (
     async_ckpt_thread_status,
@@ -159,6 +159,18 @@ def test_temporaries_of_the_dead_alone_are_removed(tmp_path):
 
 
 @posix
+def test_a_temporary_that_was_removed_before_it_was_locked(tmp_path):
+    path = tmp_path / "x"
+    with path.open("wb") as file:
+        path.unlink()
+        assert not atomic._locked(file.fileno(), str(path))
+        path.write_bytes(b"of another")
+        assert not atomic._locked(file.fileno(), str(path))
+    with path.open("rb+") as file, path.open("rb+") as second:
+        assert atomic._locked(file.fileno(), str(path)) and not atomic._locked(second.fileno(), str(path))
+
+
+@posix
 def test_links_and_rights_are_kept(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link.ckpt").symlink_to(tmp_path / "real" / "x.ckpt")
@@ -212,10 +224,10 @@ def gate(monkeypatch):
 
 
 def test_async_saves_the_values_of_the_call(tmp_path, gate):
-    w = Tensor(np.zeros(3))
+    w = Parameter(np.zeros(3), name="w")
     assert not async_ckpt_thread_status()
     save_checkpoint({"w": w}, tmp_path / "x.ckpt", async_save=True)
-    w[0] = 5.0
+    w.set_data(Tensor(np.ones(3)))
     assert async_ckpt_thread_status() and not os.listdir(tmp_path)
     gate.set()
     assert load_checkpoint(tmp_path / "x.ckpt")["w"].tolist() == [0, 0, 0]         # it waits

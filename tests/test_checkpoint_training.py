@@ -171,6 +171,16 @@ def test_names_and_steps(tmp_path):
     assert (at_end_of_epoch.epoch, at_end_of_epoch.step) == (2, 0)
 
 
+def test_a_resumed_run_saves_at_the_same_steps(tmp_path):
+    config = CheckpointConfig(save_checkpoint_steps=4, keep_checkpoint_max=9)
+    trained(ModelCheckpoint("a", tmp_path, config), 13)
+    first = Run()
+    for _ in first.train(6):
+        pass
+    trained(ModelCheckpoint("b", tmp_path, config), 7, first)
+    assert files(tmp_path) == ["a-1_4.ckpt", "a-2_2.ckpt", "a-2_6.ckpt", "b-2_2.ckpt", "b-2_6.ckpt"]
+
+
 def test_the_end_saves_once(tmp_path):
     saver = ModelCheckpoint(directory=tmp_path, config=CheckpointConfig(save_checkpoint_steps=3))
     run = trained(saver, 3)
