@@ -51,7 +51,7 @@ class Tensor:
                 array = array.astype(np.float32)            # Python floats
         if dtype is not None:
             array = array.astype(mstype.to_dtype(dtype))
-        elif array.dtype.kind not in "biuf":
+        elif not (array.dtype.kind in "biu" or mstype.is_float(array.dtype)):
             raise TypeError(f"Tensor(): data of type {array.dtype} can't be a tensor; "
                             "use numbers or bools in a rectangular nesting")
         self._array, self._value = array, None

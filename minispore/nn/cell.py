@@ -2,13 +2,14 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from minispore.common import random
 from minispore.common.parameter import Parameter, ParameterTuple
 from minispore.common.recorder import recorder
 from minispore.common.state import GRAPH_MODE, current
 from minispore.common.tensor import Tensor, is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.graph.compile import Compiled
-from minispore.graph.trace import scope, tracing
+from minispore.graph.trace import tracing
 from minispore.ops.control import CustomGradient, StopGradient
 
 
@@ -88,9 +89,9 @@ class Cell:
             child_cell.update_parameters_name(f"{child_name}.")
 
     def update_parameters_name(self, prefix="", recurse=True) -> None:
-        """Put a prefix in front of the parameters' names."""
-        for p in self.get_parameters(recurse):
-            p.name = prefix + p.name
+        """Name the parameters by their place in this cell, with a prefix in front, as MindSpore does."""
+        for place, p in list(self.parameters_and_names(expand=recurse)):
+            p.name = prefix + place
 
     def cells(self) -> list["Cell"]:
         """The cells directly inside this one."""
@@ -168,18 +169,19 @@ class Cell:
         raise NotImplementedError(f"{type(self).__name__} defines no construct(self, ...): say there what it computes")
 
     def __call__(self, *args, **kwargs):
-        if recorder() is None and current().mode == GRAPH_MODE:
+        if recorder() is not None:
+            return self._run(*args, **kwargs)
+        if current().mode == GRAPH_MODE:
             if self._compiled is None:
                 self.__dict__["_compiled"] = Compiled(self._run)
             return self._compiled(*args, **kwargs)
-        return self._run(*args, **kwargs)
+        with random.step():
+            return self._run(*args, **kwargs)
 
     def _run(self, *args, **kwargs):
-        if not tracing():
-            return self._with_bprop(*args, **kwargs) if hasattr(self, "bprop") else self.construct(*args, **kwargs)
-        listener = recorder()
-        listener.graph.cells[self] = self.training
-        with scope(self._own_name()):
+        if tracing():
+            recorder().graph.cells[self] = self.training
+        with random.scope(self._own_name()):
             return self._with_bprop(*args, **kwargs) if hasattr(self, "bprop") else self.construct(*args, **kwargs)
 
     def _with_bprop(self, *args, **kwargs):

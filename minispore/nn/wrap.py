@@ -3,13 +3,11 @@ from minispore import ops
 from minispore.common.dtype import float16, float32, is_float
 from minispore.common.parameter import ParameterTuple
 from minispore.common.recorder import recorder
-from minispore.common.state import GRAPH_MODE, current
+from minispore.common.state import GRAPH_MODE, LOCAL_MODES, current
 from minispore.communication.management import HCCL_WORLD_COMM_GROUP, communicator
 from minispore.graph.api import value_and_grad
 from minispore.nn.cell import Cell
 from minispore.ops.communication import AllReduce, fused
-
-LOCAL_MODES = ("data_parallel", "hybrid_parallel")      # each rank runs its own program on its own shard
 
 
 class WithLossCell(Cell):

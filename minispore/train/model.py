@@ -4,11 +4,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from minispore.common.errors import warn
-from minispore.common.state import current
+from minispore.common.state import LOCAL_MODES, current
 from minispore.common.tensor import Tensor
 from minispore.communication.management import communicator, get_rank
 from minispore.nn.cell import Cell
-from minispore.nn.wrap import LOCAL_MODES, TrainOneStepCell, WithLossCell
+from minispore.nn.wrap import TrainOneStepCell, WithLossCell
 from minispore.train.callback import RunContext, as_list, notify
 from minispore.train.metrics import Loss, get_metrics
 from minispore.train.progress import Progress
