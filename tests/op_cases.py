@@ -437,7 +437,7 @@ CASES = {
 NOT_DIFFERENTIABLE = {
     "Argmax", "Argmin", "ArgSort", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd",
     "LogicalNot", "LogicalOr", "LogicalXor", "IsNan", "IsInf", "IsFinite", "OneHot", "Sign", "Floor", "Ceil", "Round", "Trunc",
-    "FloorDiv", "ReduceAny", "ReduceAll", "StopGradient", "Fill", "Random", "Range", "ZerosLike", "OnesLike", "Assign", "AssignAdd",
-    "AssignSub", "CustomGradient", "Print"}
+    "FloorDiv", "ReduceAny", "ReduceAll", "StopGradient", "Fill", "Random", "Range", "ZerosLike", "OnesLike", "Assign",
+    "AssignAdd", "AssignSub", "CustomGradient", "Print"}
 COMMUNICATION = {"AllGather", "AllReduce", "AlltoAll", "Barrier", "Broadcast", "NeighborExchange", "Receive", "Reduce",
                  "ReduceScatter", "Send"}

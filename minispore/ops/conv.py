@@ -176,9 +176,10 @@ class Conv2D(Convolving):
         demand_float(self, x=x, weight=w)
         want = (self.out_channel, x.shape[1] // self.group, *self.kernel_size)
         if w.shape != want or x.shape[1] % self.group:
-            raise ValueError(f"Conv2D: x {x.shape} has {x.shape[1]} channels in {self.group} group(s), so the weight must be "
-                             f"{want} (out, in / group, height, width); it is {w.shape}. Check in_channels and group, and that "
-                             "images are (n, c, h, w)")
+            groups = "" if self.group == 1 else f" in {self.group} groups"
+            raise ValueError(f"Conv2D: x {x.shape} has {x.shape[1]} channels{groups}, so the weight must be {want} (out, "
+                             f"in{' / group' if groups else ''}, height, width); it is {w.shape}. Check in_channels"
+                             f"{' and group' if groups else ''}, and that images are (n, c, h, w)")
         return Spec((x.shape[0], self.out_channel, *self.window.plane(x.shape[2:], self, x.shape)), x.dtype)
 
     def plain(self, x, w):

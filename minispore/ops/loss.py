@@ -49,7 +49,7 @@ def of_indices(name, op, log_probabilities, x, target, weight, ignore_index, red
     axis = 0 if x.ndim == 1 else 1
     classes = x.shape[axis] if x.ndim else 0
     if not mstype.is_integer(target.dtype) or target.shape != _without(x.shape, axis):
-        raise ValueError(f"{name}: logits {x.shape} need class indices (integers) of shape {_without(x.shape, axis)}, got "
+        raise ValueError(f"{name}: logits {x.shape} need class indices of shape {_without(x.shape, axis)}, integers; got "
                          f"{target.dtype} of shape {target.shape}")
     counted = F.not_equal(target, ignore_index)
     if not 0 <= ignore_index < classes:             # else it is an ordinary class to the op
