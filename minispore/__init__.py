@@ -8,6 +8,7 @@ The names are MindSpore's; `import mindspore` also finds them in programs starte
 from minispore import common, communication, context, dataset, graph, nn, ops, train
 from minispore.common import dtype
 from minispore.common.dtype import (
+    bfloat16,
     bool_,
     float16,
     float32,
@@ -51,7 +52,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GRAPH_MODE", "PYNATIVE_MODE", "CollectiveError", "Model", "ParallelMode", "Parameter", "ParameterTuple", "Tensor",
-    "TraceError", "bool_", "cast", "common", "communication", "context", "create_group", "dataset", "destroy_group", "dtype",
+    "TraceError", "bfloat16", "bool_", "cast", "common", "communication", "context", "create_group", "dataset",
+    "destroy_group", "dtype",
     "float16", "float32", "float64", "get_auto_parallel_context", "get_context", "get_group_size", "get_rank", "get_seed",
     "grad", "graph", "init", "initializer", "int8", "int16", "int32", "int64", "jit", "loss", "nn", "ops", "release",
     "reset_auto_parallel_context", "set_auto_parallel_context", "set_context", "set_device", "set_seed", "train", "uint8",

@@ -41,6 +41,15 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     return np.promote_types(a, b)
 
 
+def beside(like: np.dtype, natural: np.dtype) -> np.dtype:
+    """The dtype a Python number takes beside a tensor: the tensor's, unless the number's kind is higher.
+
+    >>> beside(float16, int64).name, beside(int8, float32).name
+    ('float16', 'float32')
+    """
+    return natural if _ORDER[natural.kind] > _ORDER[like.kind] else like
+
+
 def to_dtype(name) -> np.dtype:
     """A dtype from a dtype, a numpy or Python type, or a name.
 

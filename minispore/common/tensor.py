@@ -221,6 +221,8 @@ class Tensor:
     def flatten(self, start_dim=0, end_dim=-1):
         return _ops().flatten(self, start_dim=start_dim, end_dim=end_dim)
     def transpose(self, *axes): return _ops().transpose(self, _as_shape(axes))
+    def sum(self, axis=None, keepdims=False, *, dtype=None): return _ops().sum(self, axis, keepdims, dtype=dtype)
+    def argmax(self, axis=None, keepdims=False): return _ops().argmax(self, axis, keepdims)
     def max(self, axis=None, keepdims=False): return _ops().amax(self, axis, keepdims)
     def min(self, axis=None, keepdims=False): return _ops().amin(self, axis, keepdims)
     def split(self, split_size_or_sections, axis=0): return _ops().split(self, split_size_or_sections, axis)
@@ -239,14 +241,17 @@ class Tensor:
 
 
 # Methods that are the op of their name, with the tensor as its first argument.
-FORMS = """
-    abs absolute acos add addmm all amax amin any argmax argmin argsort asin asinh atan atanh bmm broadcast_to ceil
-    chunk clamp clip cos cosh cumsum div divide dot eq equal erf exp expand_dims expm1 flip floor floor_divide gather_elements
-    ge gelu greater greater_equal gt index_select isfinite isinf isnan le less less_equal log log1p log2 logical_and
-    logical_not logical_or logical_xor logsumexp lt masked_fill matmul maximum mean minimum mm movedim mul multiply ne neg
-    negative norm not_equal outer pow prod ravel reciprocal relu remainder roll round rsqrt sigmoid sign sin sinh softmax sort
-    sqrt square squeeze std sub subtract sum swapaxes tan tanh tile topk tril triu true_divide trunc unbind unsqueeze var
-""".split()
+FORMS = (
+    "abs", "absolute", "acos", "add", "addmm", "all", "amax", "amin", "any", "argmin", "argsort", "asin", "asinh", "atan",
+    "atanh", "bmm", "broadcast_to", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cumsum", "div", "divide", "dot", "eq",
+    "equal", "erf", "exp", "expand_dims", "expm1", "flip", "floor", "floor_divide", "gather_elements", "ge", "gelu",
+    "greater", "greater_equal", "gt", "index_select", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "log",
+    "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "masked_fill", "matmul",
+    "maximum", "mean", "minimum", "mm", "movedim", "mul", "multiply", "ne", "neg", "negative", "norm", "not_equal", "outer",
+    "pow", "prod", "ravel", "reciprocal", "relu", "remainder", "roll", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
+    "softmax", "sort", "sqrt", "square", "squeeze", "std", "sub", "subtract", "swapaxes", "tan", "tanh", "tile", "topk",
+    "tril", "triu", "true_divide", "trunc", "unbind", "unsqueeze", "var",
+)
 
 
 def _form(name):

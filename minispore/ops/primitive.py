@@ -160,7 +160,7 @@ def as_tensor(x, op: Primitive, index: int, like: np.dtype | None = None) -> Ten
     if isinstance(x, Number) and not isinstance(x, complex):
         natural = mstype.int64 if isinstance(x, (int, np.integer)) else mstype.float32
         if like is not None:
-            natural = like if mstype.promote(like, natural).kind == like.kind else mstype.promote(like, natural)
+            natural = mstype.beside(like, natural)
         return Tensor.from_numpy(np.array(x, natural))
     if isinstance(x, (np.ndarray, list, tuple)):
         return Tensor(x)

@@ -1,4 +1,5 @@
 """Functional forms of reductions."""
+from minispore.common import dtype as mstype
 from minispore.common.tensor import Tensor
 from minispore.ops import functional as F
 from minispore.ops import reduce
@@ -101,6 +102,8 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None) -> Tensor:
     >>> float(norm(Tensor([3.0, 4.0])))
     5.0
     """
+    if A.dtype in mstype.NARROW and dtype is None:         # their squares' sum may end at 65504
+        return F.cast(norm(A, ord, dim, keepdim, dtype=mstype.float32), A.dtype)
     A = A if dtype is None else F.cast(A, dtype)
     ord = 2 if ord in (None, "fro") else ord
     if not isinstance(ord, (int, float)):
