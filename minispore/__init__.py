@@ -5,7 +5,7 @@
 
 The names are MindSpore's; `import mindspore` also finds them in programs started by `msrun` or `minispore run`.
 """
-from minispore import common, communication, context, dataset, graph, nn, ops, train
+from minispore import common, communication, context, dataset, graph, mint, nn, ops, train
 from minispore.common import dtype
 from minispore.common.dtype import (
     bfloat16,
@@ -55,7 +55,7 @@ __all__ = [
     "TraceError", "bfloat16", "bool_", "cast", "common", "communication", "context", "create_group", "dataset",
     "destroy_group", "dtype",
     "float16", "float32", "float64", "get_auto_parallel_context", "get_context", "get_group_size", "get_rank", "get_seed",
-    "grad", "graph", "init", "initializer", "int8", "int16", "int32", "int64", "jit", "loss", "nn", "ops", "release",
+    "grad", "graph", "init", "initializer", "int8", "int16", "int32", "int64", "jit", "loss", "mint", "nn", "ops", "release",
     "reset_auto_parallel_context", "set_auto_parallel_context", "set_context", "set_device", "set_seed", "train", "uint8",
     "uint16", "uint32", "uint64", "value_and_grad",
 ]

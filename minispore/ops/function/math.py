@@ -17,7 +17,7 @@ __all__ = [
     "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul",
     "maximum", "minimum", "mm", "mul", "multiply", "mv", "ne", "neg", "negative", "not_equal", "outer", "pow", "print_",
     "reciprocal", "remainder", "round", "rsqrt", "select", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub",
-    "subtract", "tan", "tanh", "true_divide", "trunc",
+    "subtract", "tan", "tanh", "true_divide", "trunc", "where",
 ]
 
 add, sub, mul, div = elementwise.Add(), elementwise.Sub(), elementwise.Mul(), elementwise.Div()
@@ -44,7 +44,8 @@ eq, ne, lt, le, gt, ge = equal, not_equal, less, less_equal, greater, greater_eq
 logical_not, logical_and = compare.LogicalNot(), compare.LogicalAnd()
 logical_or, logical_xor = compare.LogicalOr(), compare.LogicalXor()
 isnan, isinf, isfinite = compare.IsNan(), compare.IsInf(), compare.IsFinite()
-select = where = compare.Select()
+select = compare.Select()
+where = select
 
 bias_add = linear.BiasAdd()
 stop_gradient, identity = control.StopGradient(), control.Identity()
