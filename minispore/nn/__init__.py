@@ -1,6 +1,15 @@
 """Networks: Cell, layers, losses, optimizers and training wrappers, under MindSpore's names."""
 from minispore.nn.cell import Cell
 from minispore.nn.containers import CellList, SequentialCell
+from minispore.nn.dynamic_lr import (
+    cosine_decay_lr,
+    exponential_decay_lr,
+    inverse_decay_lr,
+    natural_exp_decay_lr,
+    piecewise_constant_lr,
+    polynomial_decay_lr,
+    warmup_lr,
+)
 from minispore.nn.layers import (
     Conv2d,
     Dense,
@@ -12,12 +21,39 @@ from minispore.nn.layers import (
     Softmax,
     Tanh,
 )
+from minispore.nn.learning_rate_schedule import (
+    CosineDecayLR,
+    ExponentialDecayLR,
+    InverseDecayLR,
+    LearningRateSchedule,
+    NaturalExpDecayLR,
+    PolynomialDecayLR,
+    WarmUpLR,
+)
 from minispore.nn.loss import CrossEntropyLoss, LossBase, SoftmaxCrossEntropyWithLogits
-from minispore.nn.optim import SGD, Adam, Momentum, Optimizer
+from minispore.nn.optim import (
+    FTRL,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    AdaMax,
+    AdamWeightDecay,
+    Lamb,
+    Momentum,
+    Optimizer,
+    ProximalAdagrad,
+    RMSProp,
+    Rprop,
+)
 from minispore.nn.wrap import DistributedGradReducer, TrainOneStepCell, WithLossCell
 
 __all__ = [
-    "SGD", "Adam", "Cell", "CellList", "Conv2d", "CrossEntropyLoss", "Dense", "DistributedGradReducer", "Flatten",
-    "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "Optimizer", "ReLU", "SequentialCell", "Sigmoid", "Softmax",
-    "SoftmaxCrossEntropyWithLogits", "Tanh", "TrainOneStepCell", "WithLossCell",
+    "FTRL", "SGD", "AdaMax", "Adadelta", "Adagrad", "Adam", "AdamWeightDecay", "Cell", "CellList", "Conv2d", "CosineDecayLR",
+    "CrossEntropyLoss", "Dense", "DistributedGradReducer", "ExponentialDecayLR", "Flatten", "InverseDecayLR", "Lamb",
+    "LearningRateSchedule", "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "NaturalExpDecayLR", "Optimizer",
+    "PolynomialDecayLR", "ProximalAdagrad", "RMSProp", "ReLU", "Rprop", "SequentialCell", "Sigmoid", "Softmax",
+    "SoftmaxCrossEntropyWithLogits", "Tanh", "TrainOneStepCell", "WarmUpLR", "WithLossCell", "cosine_decay_lr",
+    "exponential_decay_lr", "inverse_decay_lr", "natural_exp_decay_lr", "piecewise_constant_lr", "polynomial_decay_lr",
+    "warmup_lr",
 ]
