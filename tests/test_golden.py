@@ -17,7 +17,8 @@ FOLDER = Path(os.environ.get("MINISPORE_GOLDEN", Path(__file__).parent / "golden
 ARRAYS = np.load(FOLDER / "ops.npz")
 CASES = json.loads((FOLDER / "ops_manifest.json").read_text())["cases"]
 MODULES = {"nn": nn, "ops": ops}
-OPTIMIZERS = {"SGD", "Momentum", "Adam"}
+OPTIMIZERS = {"SGD", "Momentum", "Adam", "AdamWeightDecay", "AdaMax", "Adadelta", "Adagrad", "FTRL", "Lamb", "ProximalAdagrad",
+              "RMSProp", "Rprop"}
 
 
 def target(case):
@@ -40,11 +41,12 @@ def present(stored):
 def runnable(case):
     # Parts of ops that are there but can't do all of it yet.
     later = case["args"].get("group", 1) != 1
-    return target(case) is not None and not later and not case["op"].endswith("_lr")
+    return target(case) is not None and not later
 
 
 HERE = [c for c in CASES if runnable(c)]
-OPS = [c for c in HERE if c["op"].split(".")[1] not in OPTIMIZERS]
+LISTS = [c for c in HERE if c["op"].endswith("_lr")]
+OPS = [c for c in HERE if c["op"].split(".")[1] not in OPTIMIZERS and c not in LISTS]
 # The optimizers' arrays are named by the shipped manifest but are not in its ops.npz (test_optim has their formulas).
 STEPS = [c for c in HERE if c["op"].split(".")[1] in OPTIMIZERS and present(c["arrays"])]
 
@@ -56,18 +58,19 @@ def arrays(case, prefix):
 def build(case, inputs):
     """A function of the inputs, and the layer (None for ops)."""
     thing, args = target(case), {k: tuple(v) if isinstance(v, list) else v for k, v in case["args"].items()}
+    positional = args.pop("positional", ())
     if case["op"].startswith("nn."):
         if "weight" in args:
             args["weight"] = Tensor(np.array(args["weight"], np.float32))
-        layer = thing(**args)
+        layer = thing(*positional, **args)
         for name, value in arrays(case, "param_").items():
             layer.parameters_dict()[name].set_data(Tensor(value))
         return layer, layer
     if not isinstance(thing, type):
-        return lambda *xs: thing(*xs, **args), None
+        return lambda *xs: thing(*xs, *positional, **args), None
     extra = [args.pop(k) for k in ("axis", "depth") if k in args and k in getattr(thing, "call_attributes", ())]
     extra += [1.0, 0.0] if case["op"] == "ops.OneHot" else []
-    return lambda *xs: thing(**args)(*xs, *extra), None
+    return lambda *xs: thing(*positional, **args)(*xs, *extra), None
 
 
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
@@ -92,6 +95,13 @@ def test_op(case, mode):
         np.testing.assert_allclose(g.asnumpy(), arrays(case, "grad_param_")[name], **close)
 
 
+@pytest.mark.parametrize("case", LISTS, ids=lambda c: c["name"])
+def test_learning_rates(case):
+    args = dict(case["args"])
+    rates = target(case)(*args.pop("positional", ()), **args)
+    np.testing.assert_allclose(rates, ARRAYS[case["arrays"]["out"]], rtol=case["rtol"], atol=case["atol"])
+
+
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
 @pytest.mark.parametrize("case", STEPS, ids=lambda c: c["name"])
 def test_optimizer(case, mode):
@@ -100,7 +110,7 @@ def test_optimizer(case, mode):
     params = {k: Parameter(ARRAYS[v], name=k) for k, v in stored["init"].items()}
     groups = args.pop("groups", None)
     chosen = [{**g, "params": [params[k] for k in g["params"]]} for g in groups] if groups else list(params.values())
-    optimizer = target(case)(chosen, **args)
+    optimizer = target(case)(chosen, *args.pop("positional", ()), **args)
     worst = 0.0
     for i, grads in enumerate(stored["grads"]):
         optimizer([Tensor(ARRAYS[grads[p.name]]) for p in optimizer.parameters])
