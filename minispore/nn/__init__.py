@@ -1,6 +1,7 @@
 """Networks: Cell, layers, losses, optimizers and training wrappers, under MindSpore's names."""
+from minispore.common.errors import missing
 from minispore.nn.cell import Cell
-from minispore.nn.containers import CellList, SequentialCell
+from minispore.nn.containers import CellDict, CellList, SequentialCell
 from minispore.nn.dynamic_lr import (
     cosine_decay_lr,
     exponential_decay_lr,
@@ -49,11 +50,13 @@ from minispore.nn.optim import (
 from minispore.nn.wrap import DistributedGradReducer, TrainOneStepCell, WithLossCell
 
 __all__ = [
-    "FTRL", "SGD", "AdaMax", "Adadelta", "Adagrad", "Adam", "AdamWeightDecay", "Cell", "CellList", "Conv2d", "CosineDecayLR",
-    "CrossEntropyLoss", "Dense", "DistributedGradReducer", "ExponentialDecayLR", "Flatten", "InverseDecayLR", "Lamb",
-    "LearningRateSchedule", "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "NaturalExpDecayLR", "Optimizer",
-    "PolynomialDecayLR", "ProximalAdagrad", "RMSProp", "ReLU", "Rprop", "SequentialCell", "Sigmoid", "Softmax",
+    "FTRL", "SGD", "AdaMax", "Adadelta", "Adagrad", "Adam", "AdamWeightDecay", "Cell", "CellDict", "CellList", "Conv2d",
+    "CosineDecayLR", "CrossEntropyLoss", "Dense", "DistributedGradReducer", "ExponentialDecayLR", "Flatten",
+    "InverseDecayLR", "Lamb", "LearningRateSchedule", "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "NaturalExpDecayLR",
+    "Optimizer", "PolynomialDecayLR", "ProximalAdagrad", "RMSProp", "ReLU", "Rprop", "SequentialCell", "Sigmoid", "Softmax",
     "SoftmaxCrossEntropyWithLogits", "Tanh", "TrainOneStepCell", "WarmUpLR", "WithLossCell", "cosine_decay_lr",
     "exponential_decay_lr", "inverse_decay_lr", "natural_exp_decay_lr", "piecewise_constant_lr", "polynomial_decay_lr",
     "warmup_lr",
 ]
+
+__getattr__ = missing(__name__, globals())

@@ -1,4 +1,5 @@
 """Ops: primitives (one class each) and their functional forms, under MindSpore's names."""
+from minispore.common.errors import missing
 from minispore.ops.communication import (
     AllGather,
     AllReduce,
@@ -54,3 +55,5 @@ from minispore.ops.primitive import Primitive
 from minispore.ops.reduce import Argmax, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from minispore.ops.shape import BroadcastTo, Concat, Fill, Reshape, StridedSlice, StridedSliceGrad, Transpose
 from minispore.ops.softmax import LogSoftmax, Softmax, SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
+
+__getattr__ = missing(__name__, globals())
