@@ -47,16 +47,27 @@ from minispore.nn.optim import (
     RMSProp,
     Rprop,
 )
-from minispore.nn.wrap import DistributedGradReducer, TrainOneStepCell, WithLossCell
+from minispore.nn.wrap import (
+    DistributedGradReducer,
+    DynamicLossScaleUpdateCell,
+    FixedLossScaleUpdateCell,
+    ForwardValueAndGrad,
+    ParameterUpdate,
+    TrainOneStepCell,
+    TrainOneStepWithLossScaleCell,
+    WithEvalCell,
+    WithLossCell,
+)
 
 __all__ = [
     "FTRL", "SGD", "AdaMax", "Adadelta", "Adagrad", "Adam", "AdamWeightDecay", "Cell", "CellDict", "CellList", "Conv2d",
-    "CosineDecayLR", "CrossEntropyLoss", "Dense", "DistributedGradReducer", "ExponentialDecayLR", "Flatten",
-    "InverseDecayLR", "Lamb", "LearningRateSchedule", "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "NaturalExpDecayLR",
-    "Optimizer", "PolynomialDecayLR", "ProximalAdagrad", "RMSProp", "ReLU", "Rprop", "SequentialCell", "Sigmoid", "Softmax",
-    "SoftmaxCrossEntropyWithLogits", "Tanh", "TrainOneStepCell", "WarmUpLR", "WithLossCell", "cosine_decay_lr",
-    "exponential_decay_lr", "inverse_decay_lr", "natural_exp_decay_lr", "piecewise_constant_lr", "polynomial_decay_lr",
-    "warmup_lr",
+    "CosineDecayLR", "CrossEntropyLoss", "Dense", "DistributedGradReducer", "DynamicLossScaleUpdateCell",
+    "ExponentialDecayLR", "FixedLossScaleUpdateCell", "Flatten", "ForwardValueAndGrad", "InverseDecayLR", "Lamb",
+    "LearningRateSchedule", "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "NaturalExpDecayLR", "Optimizer",
+    "ParameterUpdate", "PolynomialDecayLR", "ProximalAdagrad", "RMSProp", "ReLU", "Rprop", "SequentialCell", "Sigmoid",
+    "Softmax", "SoftmaxCrossEntropyWithLogits", "Tanh", "TrainOneStepCell", "TrainOneStepWithLossScaleCell", "WarmUpLR",
+    "WithEvalCell", "WithLossCell", "cosine_decay_lr", "exponential_decay_lr", "inverse_decay_lr", "natural_exp_decay_lr",
+    "piecewise_constant_lr", "polynomial_decay_lr", "warmup_lr",
 ]
 
 __getattr__ = missing(__name__, globals())
