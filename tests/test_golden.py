@@ -17,7 +17,8 @@ FOLDER = Path(os.environ.get("MINISPORE_GOLDEN", Path(__file__).parent / "golden
 ARRAYS = np.load(FOLDER / "ops.npz")
 CASES = json.loads((FOLDER / "ops_manifest.json").read_text())["cases"]
 MODULES = {"nn": nn, "ops": ops}
-OPTIMIZERS = {"SGD", "Momentum", "Adam"}
+OPTIMIZERS = {"SGD", "Momentum", "Adam", "AdamWeightDecay", "AdaMax", "Adadelta", "Adagrad", "FTRL", "Lamb", "ProximalAdagrad",
+              "RMSProp", "Rprop"}
 
 
 def target(case):
@@ -38,11 +39,12 @@ def present(stored):
 
 
 def runnable(case):
-    return target(case) is not None and not case["op"].endswith("_lr")
+    return target(case) is not None
 
 
 HERE = [c for c in CASES if runnable(c)]
-OPS = [c for c in HERE if c["op"].split(".")[1] not in OPTIMIZERS]
+LISTS = [c for c in HERE if c["op"].endswith("_lr")]
+OPS = [c for c in HERE if c["op"].split(".")[1] not in OPTIMIZERS and c not in LISTS]
 # The optimizers' arrays are named by the shipped manifest but are not in its ops.npz (test_optim has their formulas).
 STEPS = [c for c in HERE if c["op"].split(".")[1] in OPTIMIZERS and present(c["arrays"])]
 
@@ -54,13 +56,14 @@ def arrays(case, prefix):
 def build(case, inputs):
     """A function of the inputs, and the layer (None for ops)."""
     thing, args = target(case), {k: tuple(v) if isinstance(v, list) else v for k, v in case["args"].items()}
+    positional = args.pop("positional", ())
     if case["op"].startswith("nn."):
         train = args.pop("train", None)
         args.pop("default_init", None)
         for name in ("weight", "pos_weight"):
             if name in args:
                 args[name] = Tensor(np.array(args[name], np.float32))
-        layer = thing(*args.pop("positional", ()), **args)
+        layer = thing(*positional, **args)
         if train is not None:
             layer.set_train(train)
         for name, value in arrays(case, "param_").items():
@@ -69,11 +72,11 @@ def build(case, inputs):
     if case["op"] in TUPLES:
         return lambda *xs: thing(xs, **args), None
     if not isinstance(thing, type):
-        return lambda *xs: thing(*xs, *args.get("positional", ()), **{k: v for k, v in args.items() if k != "positional"}), None
+        return lambda *xs: thing(*xs, *positional, **args), None
     known = (*getattr(thing, "call_attributes", ()), *CALL_ARGUMENTS.get(case["op"], ()))
     extra = [args.pop(k) for k in ("axis", "depth", "k", "multiples", "shape", "begin", "size") if k in args and k in known]
     extra += [1.0, 0.0] if case["op"] == "ops.OneHot" else []
-    return lambda *xs: thing(**args)(*xs, *extra), None
+    return lambda *xs: thing(*positional, **args)(*xs, *extra), None
 
 
 TUPLES = {"ops.clip_by_global_norm", "ops.Stack", "ops.stack", "ops.Concat", "ops.concat", "ops.cat"}     # they take a tuple
@@ -112,6 +115,13 @@ def first(out):
     return out[0] if isinstance(out, tuple) else out
 
 
+@pytest.mark.parametrize("case", LISTS, ids=lambda c: c["name"])
+def test_learning_rates(case):
+    args = dict(case["args"])
+    rates = target(case)(*args.pop("positional", ()), **args)
+    np.testing.assert_allclose(rates, ARRAYS[case["arrays"]["out"]], rtol=case["rtol"], atol=case["atol"])
+
+
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
 @pytest.mark.parametrize("case", STEPS, ids=lambda c: c["name"])
 def test_optimizer(case, mode):
@@ -120,7 +130,7 @@ def test_optimizer(case, mode):
     params = {k: Parameter(ARRAYS[v], name=k) for k, v in stored["init"].items()}
     groups = args.pop("groups", None)
     chosen = [{**g, "params": [params[k] for k in g["params"]]} for g in groups] if groups else list(params.values())
-    optimizer = target(case)(chosen, **args)
+    optimizer = target(case)(chosen, *args.pop("positional", ()), **args)
     worst = 0.0
     for i, grads in enumerate(stored["grads"]):
         optimizer([Tensor(ARRAYS[grads[p.name]]) for p in optimizer.parameters])

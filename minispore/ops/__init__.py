@@ -1,4 +1,5 @@
 """Ops: primitives (one class each) and their functional forms, under MindSpore's names."""
+from minispore.common.errors import missing
 from minispore.ops.communication import (
     AllGather,
     AllReduce,
@@ -151,3 +152,5 @@ from minispore.ops.softmax import (
     SoftmaxCrossEntropyWithLogits,
     SparseSoftmaxCrossEntropyWithLogits,
 )
+
+__getattr__ = missing(__name__, globals())
