@@ -192,10 +192,14 @@ def _counts(sizes, total: int) -> list[int]:
         raise ValueError(f"split: sizes must be all positive integers, or all fractions in (0, 1] that add up to 1, "
                          f"got {list(sizes)}")
     counts = [round(size * total) for size in sizes]
-    if 0 in counts:
-        raise RuntimeError(f"split: Split percentage {sizes[counts.index(0)]} is too small: of {total} rows it is none; "
-                           "give a larger fraction")
-    over = sum(counts) - total      # by rounding; as in MindSpore the first part takes what is missing
-    taker = 0 if over <= 0 else next(i for i, count in enumerate(counts) if count > over)
-    counts[taker] -= over
+    if 0 in counts or len(counts) > total:
+        raise RuntimeError(f"split: Split percentage {sizes[counts.index(min(counts))]} is too small: of {total} rows it is "
+                           "none; give larger fractions, fewer parts or more data")
+    over = sum(counts) - total      # by rounding; as in MindSpore the first part that can makes up for it
+    taker = next((i for i, count in enumerate(counts) if count > over), None)
+    if taker is not None:
+        counts[taker] -= over
+    else:
+        for _ in range(over):
+            counts[counts.index(max(counts))] -= 1
     return counts

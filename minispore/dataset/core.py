@@ -17,7 +17,7 @@ from minispore.dataset.stages import Batch, Repeat, Shuffle, Skip, Stage, Take
 from minispore.dataset.transforms.choice import ops_of
 
 # What concerns only how MindSpore gets its speed.
-_IGNORED = {"max_rowsize", "cache", "offload", "callbacks"}
+_IGNORED = {"max_rowsize", "cache", "offload"}
 
 
 class Dataset:

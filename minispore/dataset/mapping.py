@@ -74,7 +74,9 @@ class Filter(Stage):
     def blocks(self, epoch: Epoch) -> Iterator[Block]:
         work = Predicate("filter", (self.predicate,), self.inputs, key=key_of(self, epoch))
         pieces = _pieces(self.before.blocks(epoch), max(1, ROWS_AT_ONCE // self.workers))
-        return filter(len, ordered(work, pieces, self.workers))
+        for block in ordered(work, pieces, self.workers):
+            if len(block):
+                yield block
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,33 @@ from minispore.dataset.draws import uniform
 from minispore.dataset.transforms.base import Transform
 
 
-class Compose:
-    """The ops one after the other, as one (MindSpore: `mindspore.dataset.transforms.Compose`).
+class Ops:
+    """An op made of the ops `transforms`, called with a row's arrays.
 
-    `map` takes them out of it, so that it costs nothing. TypeError or ValueError if `transforms` is no list of
-    ops or an empty one; so do the others here.
-
-    >>> Compose([np.square, lambda x: x + 1])(3)
-    np.int64(10)
+    TypeError or ValueError if `transforms` is no list of ops or an empty one.
     """
 
     def __init__(self, transforms):
         self.transforms = ops_of(type(self).__name__, transforms)
 
     def __call__(self, *row):
+        raise NotImplementedError
+
+
+class Compose(Ops):
+    """The ops one after the other, as one (MindSpore: `mindspore.dataset.transforms.Compose`).
+
+    `map` takes them out of it, so that it costs nothing.
+
+    >>> Compose([np.square, lambda x: x + 1])(3)
+    np.int64(10)
+    """
+
+    def __call__(self, *row):
         return _apply(self.transforms, row)
 
 
-class RandomApply(Compose):
+class RandomApply(Ops):
     """All the ops with probability `prob`, else none (MindSpore: `mindspore.dataset.transforms.RandomApply`)."""
 
     def __init__(self, transforms, prob: float = 0.5):
@@ -35,14 +44,14 @@ class RandomApply(Compose):
         return _apply(self.transforms if uniform(1)[0, 0] < self.prob else (), row)
 
 
-class RandomChoice(Compose):
+class RandomChoice(Ops):
     """One of the ops, each equally likely (MindSpore: `mindspore.dataset.transforms.RandomChoice`)."""
 
     def __call__(self, *row):
         return _apply((self.transforms[int(uniform(1)[0, 0] * len(self.transforms))],), row)
 
 
-class RandomOrder(Compose):
+class RandomOrder(Ops):
     """All the ops, in random order (MindSpore: `mindspore.dataset.transforms.RandomOrder`)."""
 
     def __call__(self, *row):
@@ -65,7 +74,7 @@ def ops_of(who: str, ops) -> tuple[Callable, ...]:
     if not ops:
         raise ValueError(f"{who}: transforms is an empty list; give at least one op")
     for op in ops:
-        if isinstance(op, type) and issubclass(op, (Transform, Compose)):
+        if isinstance(op, type) and issubclass(op, (Transform, Ops)):
             raise TypeError(f"{who}: operations must be objects, got the class {op.__name__}; write {op.__name__}(...)")
         if not callable(op):
             raise TypeError(f"{who}: operations must be callable with a row, got {op!r}; give a transform or a function")

@@ -66,7 +66,8 @@ def _along(images: np.ndarray, axis: int, pixels: np.ndarray, weights: np.ndarra
 
 
 def _nearest(old: int, new: int):
-    return np.minimum(np.floor(np.arange(new) * (old / new)).astype(int), old - 1)[:, None], None
+    scale = 1 / (new / old)         # rounded as OpenCV rounds it: a pixel may hang on that
+    return np.minimum(np.floor(np.arange(new) * scale).astype(int), old - 1)[:, None], None
 
 
 def _bilinear(old: int, new: int):
