@@ -115,7 +115,7 @@ def test_distributed_is_what_shards_are(n_rows, n, shuffle, epoch):
 def test_with_an_offset_every_row_comes_once(n_rows, n, data):
     offset = data.draw(st.integers(0, n))
     shards = [sampled(ds.DistributedSampler(n, r, False, offset=offset), max(1, n_rows)) for r in range(n)]
-    assert sorted(sum(shards, [])) == list(range(max(1, n_rows)))
+    assert sorted(i for shard in shards for i in shard) == list(range(max(1, n_rows)))
     assert all((i + offset) % n == r for r in range(n) for i in shards[r])
 
 

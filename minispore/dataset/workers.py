@@ -7,10 +7,12 @@ what goes to a process must be picklable, and a script that uses it needs `if __
 """
 import contextvars
 import pickle
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from multiprocessing import get_context
 from queue import SimpleQueue
 
@@ -117,16 +119,15 @@ class _Process:
 
 def _serve(pipe, function: Callable) -> None:
     """What a process does: answer each item with (True, result) or (False, error)."""
-    while True:
-        try:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)        # Ctrl-C is for the program; we end with it
+    with suppress(EOFError, OSError):                   # the pipe's other end is closed, or its process gone
+        while True:
             item = pipe.recv()
-        except (EOFError, OSError, KeyboardInterrupt):
-            return
-        try:
-            answer = pickle.dumps((True, function(item)))
-        except Exception as error:
-            answer = _packed(error)
-        pipe.send_bytes(answer)
+            try:
+                answer = pickle.dumps((True, function(item)))
+            except Exception as error:
+                answer = _packed(error)
+            pipe.send_bytes(answer)
 
 
 def _packed(error: Exception) -> bytes:
