@@ -81,9 +81,9 @@ def test_weighted():
     counts = Counter(sampled(ds.WeightedRandomSampler(weights, 8000), 5))
     assert set(counts) == {1, 2, 4}
     assert all(abs(counts[i] - 1000 * weights[i]) < 150 for i in counts)
-    once = [sampled(ds.WeightedRandomSampler(weights, replacement=False), 5, epoch) for epoch in range(2000)]
+    once = [sampled(ds.WeightedRandomSampler(weights, replacement=False), 5, epoch) for epoch in range(400)]
     assert all(sorted(rows) == [0, 1, 2, 3, 4] and set(rows[3:]) == {0, 3} for rows in once)     # weight 0 comes last
-    assert abs(Counter(rows[0] for rows in once)[4] - 1000) < 100                                # first with 4 / 8
+    assert abs(Counter(rows[0] for rows in once)[4] - 200) < 50                                # first with 4 / 8
     assert len(sampled(ds.WeightedRandomSampler(weights, 3, False), 5)) == 3
 
 

@@ -150,7 +150,7 @@ def test_called_alone_a_transform_draws_from_the_ranks_stream():
 def test_numbers_of_a_place_dont_depend_on_the_other_places(places, each):
     with draws.drawing(("k",), np.array(places)):
         together = draws.uniform(len(places), each)
-    assert together.shape == (len(places), each) and (0 <= together).all() and (together < 1).all()
+    assert together.shape == (len(places), each) and (together >= 0).all() and (together < 1).all()
     for place, numbers in zip(places, together, strict=True):
         words = random.words(("k", 1), place * each, each)
         assert (numbers == (words >> np.uint64(11)) * 2.0 ** -53).all()

@@ -6,6 +6,7 @@ through; `core` is the Dataset a script sees, `sources`, `generator` and `files`
 from minispore.dataset import config, transforms, vision
 from minispore.dataset.core import Dataset
 from minispore.dataset.core import zip_ as zip
+from minispore.dataset.files import Cifar10Dataset, Cifar100Dataset, ImageFolderDataset, Shuffle, TextFileDataset
 from minispore.dataset.generator import GeneratorDataset
 from minispore.dataset.mapping import BatchInfo
 from minispore.dataset.samplers import (
@@ -18,8 +19,9 @@ from minispore.dataset.samplers import (
     SubsetSampler,
     WeightedRandomSampler,
 )
-from minispore.dataset.sources import MnistDataset, NumpySlicesDataset
+from minispore.dataset.sources import FashionMnistDataset, MnistDataset, NumpySlicesDataset
 
-__all__ = ["BatchInfo", "Dataset", "DistributedSampler", "GeneratorDataset", "MnistDataset", "NumpySlicesDataset", "PKSampler",
-           "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "SubsetSampler", "WeightedRandomSampler",
-           "config", "transforms", "vision", "zip"]
+__all__ = ["BatchInfo", "Cifar10Dataset", "Cifar100Dataset", "Dataset", "DistributedSampler", "FashionMnistDataset",
+           "GeneratorDataset", "ImageFolderDataset", "MnistDataset", "NumpySlicesDataset", "PKSampler", "RandomSampler",
+           "Sampler", "SequentialSampler", "Shuffle", "SubsetRandomSampler", "SubsetSampler", "TextFileDataset",
+           "WeightedRandomSampler", "config", "transforms", "vision", "zip"]

@@ -1,26 +1,21 @@
-"""Dataset: what a script sees of a pipeline. It adds stages and starts epochs; the stages do the work."""
-from collections.abc import Callable, Iterator
+"""Dataset: what a script sees of a pipeline. It adds stages; the stages do the work."""
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
-
-import numpy as np
 
 from minispore.dataset import checks, config, padding
-from minispore.dataset.block import Epoch
 from minispore.dataset.combining import Columns, Concat, Zip, split
-from minispore.dataset.iterators import EpochIterator, converter
+from minispore.dataset.iterators import Flow
 from minispore.dataset.mapping import BatchMap, Filter, Map
-from minispore.dataset.prefetch import Prefetcher
 from minispore.dataset.reading import Source
 from minispore.dataset.samplers import select
-from minispore.dataset.stages import Batch, Repeat, Shuffle, Skip, Stage, Take
+from minispore.dataset.stages import Batch, Repeat, Shuffle, Skip, Take
 from minispore.dataset.transforms.choice import ops_of
 
 # What concerns only how MindSpore gets its speed.
 _IGNORED = {"max_rowsize", "cache", "offload"}
 
 
-class Dataset:
+class Dataset(Flow):
     """A pipeline of data (MindSpore: `mindspore.dataset.Dataset`).
 
     Methods never change a dataset, they return a new one. Iterating gives tuples of Tensors, a row or a
@@ -32,12 +27,6 @@ class Dataset:
     >>> [x.asnumpy().tolist() for x, in data]
     [[1, 4], [9, 16], [25]]
     """
-
-    def __init__(self, stage: Stage):
-        self.stage = stage
-        self._epochs = count()
-
-    # ---- more stages ----------------------------------------------------------------------------
 
     def map(self, operations, input_columns=None, output_columns=None, column_order=None, num_parallel_workers=None,
             python_multiprocessing=False, **options) -> "Dataset":
@@ -113,9 +102,9 @@ class Dataset:
                 size in the batch. Columns not named are filled up to this with 0.
 
         >>> from minispore.dataset import NumpySlicesDataset
-        >>> data = NumpySlicesDataset([1, 2], "x", shuffle=False).map(np.arange, "x")
+        >>> data = NumpySlicesDataset([1, 2], "x", shuffle=False).map(lambda x: [7] * int(x), "x")
         >>> [x.asnumpy().tolist() for x, in data.padded_batch(2, pad_info={"x": ([None], -1)})]
-        [[[0, -1], [0, 1]]]
+        [[[7, -1], [7, 7]]]
         """
         names = self.stage.columns
         pad = padding.Pad(names, padding.checked(pad_info, names))
@@ -206,105 +195,6 @@ class Dataset:
     def skip(self, count: int) -> "Dataset":
         """All but the first `count` rows (or batches) of an epoch."""
         return Dataset(Skip(self.stage, checks.integer("count", count, 0, "0 skips nothing")))
-
-    # ---- what it is -----------------------------------------------------------------------------
-
-    def get_dataset_size(self) -> int:
-        """Rows, or batches, an epoch has on this rank; of an endless one, until it starts again.
-
-        After filter(), and if the source is a generator, all rows are made once to count them.
-        """
-        return self.stage.size
-
-    def get_batch_size(self) -> int:
-        """The size batch() was given last, 1 without."""
-        return self.stage.batch_size
-
-    def get_col_names(self) -> list[str]:
-        return list(self.stage.columns)
-
-    def get_repeat_count(self) -> int:
-        """How many epochs of the source one epoch is; -1 if it never ends."""
-        return self.stage.repeats
-
-    def output_shapes(self, estimate: bool = False) -> list[list]:
-        """The shape of a row (or batch) of each column: the first row's; with `estimate` of all, None where it varies."""
-        rows = self._first_rows("output_shapes", None if estimate else 1)
-        shapes = [list(column.shape) for column in next(rows)]
-        for row in rows:
-            for shape, column in zip(shapes, row, strict=True):
-                if len(shape) != column.ndim:
-                    raise RuntimeError(f"output_shapes: rows of {len(shape)} and of {column.ndim} dims; there is no common shape")
-                shape[:] = [old if old == new else None for old, new in zip(shape, column.shape, strict=True)]
-        return shapes
-
-    def output_types(self) -> list[np.dtype]:
-        """The dtype of each column, in the first row."""
-        return [column.dtype for column in next(self._first_rows("output_types", 1))]
-
-    def num_classes(self) -> int | None:
-        """The number of classes of a source that has classes, else None."""
-        classes = self.stage.classes
-        return None if classes is None else len(classes)
-
-    def get_class_indexing(self) -> dict[str, int]:
-        """The number of each class by its name; empty if the source has none."""
-        return dict(self.stage.classes or {})
-
-    def reset(self) -> None:
-        """The next iteration is epoch 0 again."""
-        self._epochs = count()
-
-    def _first_rows(self, what: str, number: int | None) -> Iterator[list[np.ndarray]]:
-        rows = self.batches(0)
-        first = next(rows, None)
-        if first is None:
-            raise RuntimeError(f"{what}: the dataset has no rows; there is no shape or type to tell")
-        yield list(first[0].values())
-        if number is None:
-            yield from (list(row.values()) for row, _ in rows)
-
-    # ---- iterating ------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[tuple]:
-        return self.create_tuple_iterator(num_epochs=1)
-
-    def create_tuple_iterator(self, columns=None, num_epochs: int = -1, output_numpy: bool = False,
-                              do_copy: bool = False) -> "EpochIterator":
-        """An iterator over (column, …), Tensors or numpy arrays, which can be looped over `num_epochs` times.
-
-        Args:
-            columns: a name or a list of names; all columns if left out.
-            num_epochs: -1 for as often as one likes.
-            do_copy: give each array a memory of its own. Without, it is a part of a larger one, made for
-                this epoch alone; it may be kept all the same.
-        """
-        names = self.stage.columns
-        if columns is not None:
-            names = checks.names("columns", columns, names)
-        convert = converter(output_numpy, do_copy)
-        return EpochIterator(self, num_epochs, lambda row: tuple(convert(name, row[name]) for name in names))
-
-    def create_dict_iterator(self, num_epochs: int = -1, output_numpy: bool = False,
-                             do_copy: bool = False) -> "EpochIterator":
-        """As `create_tuple_iterator`, but each row is a dict from column names."""
-        convert = converter(output_numpy, do_copy)
-        return EpochIterator(self, num_epochs,
-                             lambda row: {name: convert(name, array) for name, array in row.items()})
-
-    def batches(self, epoch: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-        """minispore's own iterator, for Model: the rows of epoch number `epoch`, made one block ahead.
-
-        Each is (arrays by column, valid). valid (a bool array, (batch,) once batched) is False for rows that
-        only fill this shard up to the length of the others: an evaluation must not count them twice. Every
-        call with the same epoch gives the same rows, so a resumed run names the epoch it stopped in.
-        """
-        return self._rows(Epoch(config.get_seed(), epoch))
-
-    def _rows(self, epoch: Epoch):
-        for block in Prefetcher(self.stage.blocks(epoch)):
-            for i in range(len(block)):
-                yield block.row(i)
 
     def _in_and_out(self, method: str, inputs, outputs, default: tuple[str, ...]) -> tuple[tuple, tuple]:
         """The columns a function takes and gives, checked."""

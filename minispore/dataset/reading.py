@@ -29,6 +29,9 @@ class Reader(Protocol):
     def read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """These rows (n,) of each column, as arrays of their own."""
 
+    def column(self, name: str) -> np.ndarray:
+        """All rows of one column."""
+
 
 @dataclass(frozen=True)
 class Arrays:
@@ -52,6 +55,9 @@ class Arrays:
     def read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return {name: array[rows] for name, array in self.table.items()}
 
+    def column(self, name: str) -> np.ndarray:
+        return self.table[name]
+
 
 @dataclass(frozen=True)
 class Items:
@@ -69,6 +75,9 @@ class Items:
 
     def read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return as_columns([self._row(int(i)) for i in rows], self.columns)
+
+    def column(self, name: str) -> np.ndarray:
+        return self.read(np.arange(len(self)))[name]
 
     def _row(self, i: int) -> list[np.ndarray]:
         where = f"GeneratorDataset: row {i} of {name_of(self.source)}"
@@ -91,6 +100,9 @@ class Part:
 
     def read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return self.whole.read(self.numbers[rows])
+
+    def column(self, name: str) -> np.ndarray:
+        return self.whole.column(name)[self.numbers]
 
     @property
     def columns(self):
@@ -151,7 +163,7 @@ class Source(Stage):
         if name not in self.columns:
             raise ValueError(f"{type(self.sampler).__name__}: there is no column {name!r} with the classes, the columns are "
                              f"{list(self.columns)}; name one of them as class_column")
-        return self.reader.read(np.arange(len(self.reader)))[name]
+        return self.reader.column(name)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,10 @@ class MnistDataset(Dataset):
         super().__init__(source(reader, num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache))
 
 
+class FashionMnistDataset(MnistDataset):
+    """Pictures of clothes, in files like MNIST's (MindSpore: `mindspore.dataset.FashionMnistDataset`)."""
+
+
 class NumpySlicesDataset(Dataset):
     """The slices of arrays in memory (MindSpore: `mindspore.dataset.NumpySlicesDataset`).
 
@@ -81,18 +85,29 @@ def source(reader, num_samples=None, num_parallel_workers=None, shuffle=None, sa
     return Source(reader, chosen, workers_of(num_parallel_workers), processes)
 
 
-def _read_mnist(folder, usage) -> tuple[np.ndarray, np.ndarray]:
-    """All images (rows, height, width) and labels (rows,) of one part or both."""
-    if usage not in (None, "all", *_MNIST):
+def usage_of(usage, parts) -> str | None:
+    """`usage`, checked: one of the parts, or "all" or None for all of them."""
+    if usage not in (None, "all", *parts):
         raise ValueError(f"usage must be 'train', 'test' or 'all', got {usage!r}")
+    return usage
+
+
+def folder_of(folder, remedy: str) -> Path:
+    """The folder a script names, which must be there."""
     if not isinstance(folder, (str, os.PathLike)):
         raise TypeError(f"dataset_dir must be a path, got {folder!r}")
     folder = Path(folder)
-    remedy = ("'minispore data digits --out DIR' makes such a folder, "
-              "'minispore data mnist --out DIR' fetches MNIST")
     if not folder.is_dir():
         raise ValueError(f"dataset_dir: there is no folder {str(folder)!r} (looked for {folder.absolute()}); "
                          f"{remedy}")
+    return folder
+
+
+def _read_mnist(folder, usage) -> tuple[np.ndarray, np.ndarray]:
+    """All images (rows, height, width) and labels (rows,) of one part or both."""
+    remedy = ("'minispore data digits --out DIR' makes such a folder, "
+              "'minispore data mnist --out DIR' fetches MNIST")
+    usage, folder = usage_of(usage, _MNIST), folder_of(folder, remedy)
     parts = list(_MNIST.values()) if usage in (None, "all") else [_MNIST[usage]]
     names = [(f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte") for part in parts]
     found = [tuple(_find(folder, name) for name in pair) for pair in names]
