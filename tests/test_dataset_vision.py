@@ -135,6 +135,18 @@ def test_images_of_one_row_move_together():
         assert video.shape == (5, 4, 4, 3) and (video == video[:1]).all()
 
 
+def test_several_columns_of_a_row_move_together():
+    mask = IMAGES[..., 0]
+    data = ds.NumpySlicesDataset({"image": IMAGES, "mask": mask}).map([RandomCrop(5, 1), RandomHorizontalFlip(),
+                                                                      RandomVerticalFlip()], ["image", "mask"])
+    rows = [row for row, _ in data.batches(0)]
+    assert rows[0]["mask"].shape == (5, 5) and all((row["image"][..., 0] == row["mask"]).all() for row in rows)
+    image, again = RandomCrop(3)(IMAGES[0], IMAGES[0])
+    assert (image == again).all()
+    with pytest.raises(ValueError, match=r"RandomCrop: the images in the columns differ.*\[\(7, 6\), \(5, 5\)\]"):
+        RandomCrop(3)(IMAGES[0], IMAGES[0, :5, :5])
+
+
 def test_called_alone_a_transform_draws_from_the_ranks_stream():
     crop, key = RandomCrop(3), current().draws
     pieces = [crop(IMAGES[0]) for _ in range(20)]

@@ -2,11 +2,11 @@
 import numpy as np
 
 from minispore.dataset import checks
-from minispore.dataset.draws import uniform
 from minispore.dataset.transforms.choice import probability
 from minispore.dataset.vision.utils import (
     Border,
     ImageOp,
+    RandomImageOp,
     SliceMode,
     border_mode,
     borders,
@@ -79,7 +79,7 @@ class CenterCrop(ImageOp):
         return images[:, top:top + h, left:left + w]
 
 
-class RandomCrop(ImageOp):
+class RandomCrop(RandomImageOp):
     """A part of `size` at a random position (MindSpore: `mindspore.dataset.vision.RandomCrop`).
 
     Args:
@@ -94,6 +94,8 @@ class RandomCrop(ImageOp):
     (3, 3, 1)
     """
 
+    each = 2
+
     def __init__(self, size, padding=None, pad_if_needed: bool = False, fill_value=0,
                  padding_mode: Border = Border.CONSTANT):
         self.size = height_width("RandomCrop", size)
@@ -101,7 +103,7 @@ class RandomCrop(ImageOp):
         self.pad_if_needed = checks.flag("pad_if_needed", pad_if_needed)
         self.fill, self.mode = fill_of("RandomCrop", fill_value), border_mode("RandomCrop", padding_mode)
 
-    def images(self, images: np.ndarray) -> np.ndarray:
+    def images(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         images = padded("RandomCrop", images, self.sides, self.fill, self.mode)
         h, w = self.size
         if self.pad_if_needed:
@@ -111,8 +113,7 @@ class RandomCrop(ImageOp):
         if h > height or w > width:
             raise ValueError(f"RandomCrop: size {self.size} is larger than the image of {(height, width)} with its padding; "
                              "use a smaller size, more padding or pad_if_needed=True")
-        place = uniform(len(images), 2)
-        top, left = (np.floor(place * (height - h + 1, width - w + 1)).astype(int)).T
+        top, left = np.floor(numbers * (height - h + 1, width - w + 1)).astype(int).T
         rows, columns = top[:, None] + np.arange(h), left[:, None] + np.arange(w)
         return images[np.arange(len(images))[:, None, None], rows[:, :, None], columns[:, None, :]]
 
@@ -131,7 +132,7 @@ class VerticalFlip(ImageOp):
         return images[:, ::-1]
 
 
-class RandomHorizontalFlip(ImageOp):
+class RandomHorizontalFlip(RandomImageOp):
     """Mirrored with probability `prob` (MindSpore: `mindspore.dataset.vision.RandomHorizontalFlip`).
 
     >>> RandomHorizontalFlip(1.0)(np.arange(2).reshape(1, 2, 1))[..., 0].tolist()
@@ -143,8 +144,8 @@ class RandomHorizontalFlip(ImageOp):
     def __init__(self, prob: float = 0.5):
         self.prob = probability(type(self).__name__, prob)
 
-    def images(self, images: np.ndarray) -> np.ndarray:
-        flipped = uniform(len(images))[:, 0] < self.prob
+    def images(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        flipped = numbers[:, 0] < self.prob
         out = images.copy()
         out[flipped] = self.flip.images(images[flipped])
         return out

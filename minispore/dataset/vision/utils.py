@@ -4,6 +4,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 
 from minispore.dataset import checks
+from minispore.dataset.draws import uniform
 from minispore.dataset.transforms import Transform
 
 
@@ -41,22 +42,51 @@ class SliceMode(IntEnum):
 class ImageOp(Transform):
     """A transform given by one formula for images (n, height, width, channels): `images` of a subclass.
 
-    It takes images (H, W, C) and (H, W), and batches of them (B, H, W, C).
+    It takes images (H, W, C) and (H, W), and batches or videos (..., H, W, C).
     """
 
     def images(self, images: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         raise NotImplementedError
 
     def rows(self, block: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        if block.ndim not in (3, 4, 5):
-            raise ValueError(f"{type(self).__name__} takes images, (H, W, C) or (H, W); this one has shape {block.shape[1:]}")
-        flat = block.ndim == 3
-        images = block[..., None] if flat else block.reshape(-1, *block.shape[-3:])
-        result = self.images(images)
+        result = self.images(self.as_images(block))
+        if isinstance(result, tuple):
+            return tuple(as_before(part, block) for part in result)
+        return as_before(result, block)
 
-        def back(part: np.ndarray) -> np.ndarray:
-            return part[..., 0] if flat and part.shape[-1] == 1 else part.reshape(*block.shape[:-3], *part.shape[1:])
-        return tuple(map(back, result)) if isinstance(result, tuple) else back(result)
+    def as_images(self, block: np.ndarray) -> np.ndarray:
+        if block.ndim < 3:
+            raise ValueError(f"{type(self).__name__} takes images, (H, W, C) or (H, W); this one has shape {block.shape[1:]}")
+        return block[..., None] if block.ndim == 3 else block.reshape(-1, *block.shape[-3:])
+
+
+class RandomImageOp(ImageOp):
+    """An ImageOp that draws `each` numbers for an image.
+
+    Given several columns (an image and its mask), it does the same to all of them.
+    """
+
+    takes, each = None, 1
+
+    def images(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def rows(self, *blocks: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+        columns = [self.as_images(block) for block in blocks]
+        shapes = [images.shape[:3] for images in columns]
+        if len(set(shapes)) > 1:
+            raise ValueError(f"{type(self).__name__}: the images in the columns differ, their heights and widths are "
+                             f"{[shape[1:] for shape in shapes]}; only images of one size can be changed alike")
+        numbers = uniform(len(columns[0]), self.each)
+        result = tuple(as_before(self.images(images, numbers), block) for images, block in zip(columns, blocks, strict=True))
+        return result if len(result) > 1 else result[0]
+
+
+def as_before(images: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Images (n, H, W, C) as rows like those of `block`, from which they came."""
+    if block.ndim == 3 and images.shape[-1] == 1:
+        return images[..., 0]
+    return images.reshape(*block.shape[:-3], *images.shape[1:]) if block.ndim > 3 else images
 
 
 def height_width(who: str, size) -> tuple[int, int]:
