@@ -144,7 +144,8 @@ class Model:
         step and rank.
         """
         check_sink("Model.train", sink_size, dataset_sink_mode=dataset_sink_mode)
-        self._run("Model.train", epoch, train_dataset, as_list(callbacks), dataset_sink_mode, initial_epoch, initial_step, verbose)
+        self._run("Model.train", epoch, train_dataset, as_list(callbacks), dataset_sink_mode, initial_epoch, initial_step,
+                  verbose)
 
     def fit(self, epoch, train_dataset, valid_dataset=None, valid_frequency=1, callbacks=None, dataset_sink_mode=False,
             valid_dataset_sink_mode=False, sink_size=-1, initial_epoch=0, verbose=0, *, initial_step=0) -> None:
