@@ -155,9 +155,8 @@ def when_it_may_stop(callback: Callback) -> int:
     """NEVER, AT_EPOCHS (at their end only) or AT_STEPS."""
     if callback.may_stop is not None:
         return AT_STEPS if callback.may_stop else NEVER
-    parts = {name: f for cls in reversed(type(callback).__mro__) if cls not in (Callback, object)
-             for name, f in vars(cls).items()} | vars(callback)
-    asking = {name for name, f in parts.items() if _names_it(getattr(f, "__func__", f))}
+    owners = [callback, *(cls for cls in type(callback).__mro__ if cls not in (Callback, object))]
+    asking = {name for owner in owners for name, f in vars(owner).items() if _names_it(getattr(f, "__func__", f))}
     return AT_STEPS if asking - set(EPOCH_ENDS) else AT_EPOCHS if asking else NEVER
 
 
