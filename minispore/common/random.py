@@ -26,6 +26,29 @@ def next_key(what: str) -> tuple:
     return (what, state.seed or 0, state.draws)
 
 
+STATE = ("seed", "dataset_seed", "draws", "steps")       # of a RankState: where its random numbers stand
+
+
+def get_state() -> dict:
+    """Where this rank's random numbers stand; JSON can hold it.
+
+    >>> set_state({"seed": 1, "draws": 5}); get_state()
+    {'seed': 1, 'dataset_seed': None, 'draws': 5, 'steps': 0}
+    """
+    state = current()
+    return {name: getattr(state, name) for name in STATE}
+
+
+def set_state(values: dict) -> None:
+    """Let this rank's random numbers go on from where `get_state` was asked."""
+    unknown = sorted(values.keys() - set(STATE))
+    if unknown:
+        raise ValueError(f"random state: {unknown} are unknown, it has {list(STATE)}; was it made by a newer minispore?")
+    state = current()
+    for name, value in values.items():
+        setattr(state, name, value)
+
+
 # ---- numbers that are new in every step --------------------------------------------------------------
 
 _scope: ContextVar[tuple] = ContextVar("minispore_scope", default=())       # names of the cells that run, outermost first

@@ -55,6 +55,7 @@ class RankState:
     draws: int = 0                  # initial values drawn since set_seed: the "which" of their key
     steps: int = 0                  # calls of programs that drew random numbers since set_seed
     warned: set[str] = field(default_factory=set)
+    saving: Any = None              # the checkpoint that is being written in the background
 
     @property
     def rank(self) -> int:

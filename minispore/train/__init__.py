@@ -1,5 +1,6 @@
-"""Training: Model, callbacks, metrics."""
+"""Training: Model, callbacks, metrics, checkpoints."""
 from minispore.common.errors import missing
+from minispore.train.background import async_ckpt_thread_status, wait_for_async_save
 from minispore.train.callback import (
     Callback,
     EarlyStopping,
@@ -13,6 +14,8 @@ from minispore.train.callback import (
     SummaryCollector,
     TimeMonitor,
 )
+from minispore.train.checkpoint import CheckpointConfig, ModelCheckpoint
+from minispore.train.files import latest_checkpoint
 from minispore.train.metrics import (
     F1,
     MAE,
@@ -41,13 +44,7 @@ from minispore.train.metrics import (
     rearrange_inputs,
 )
 from minispore.train.model import Model
-
-__all__ = [
-    "F1", "MAE", "MSE", "ROC", "Accuracy", "Callback", "ConfusionMatrix", "ConfusionMatrixMetric", "CosineSimilarity", "Dice",
-    "EarlyStopping", "Fbeta", "History", "LambdaCallback", "LearningRateScheduler", "Loss", "LossMonitor", "Metric", "Model",
-    "OnRequestExit", "Perplexity", "Precision", "Recall", "ReduceLROnPlateau", "Rows", "RunContext", "ShardedMetric", "Sum",
-    "SummaryCollector", "TimeMonitor", "Top1CategoricalAccuracy", "Top5CategoricalAccuracy", "TopKCategoricalAccuracy", "auc",
-    "get_metric_fn", "names", "rearrange_inputs",
-]
+from minispore.train.serialization import load_checkpoint, load_param_into_net, save_checkpoint
+from minispore.train.training_state import TrainingState, load_training_state, save_training_state
 
 __getattr__ = missing(__name__, globals())
