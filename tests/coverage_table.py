@@ -27,7 +27,8 @@ a test fails when it isn't up to date.
 
 - *golden*: values and gradients computed by real MindSpore agree (tests/golden, tests/test_golden.py).
 - *gradient*: against difference quotients in float64, drawn by hypothesis, in both modes (tests/test_ops.py,
-  tests/test_layers.py, tests/test_communication.py); "none": its values are integers, bools or constants, or nothing flows through it.
+  tests/test_layers.py, tests/test_communication.py); "none": its values are integers, bools or constants, or nothing flows
+  through it.
 """
 
 
