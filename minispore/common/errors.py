@@ -4,6 +4,7 @@ Every message tells three things: what was asked, what was found (op, rank, shap
 """
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -26,3 +27,23 @@ def warn(message: str) -> None:
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+def missing(module: str, known: dict) -> Callable[[str], object]:
+    """A module's __getattr__: a name that isn't there is an AttributeError that says which are near.
+
+    >>> missing("minispore.nn", {"Dense": 1, "ReLU": 2})("Dence")
+    Traceback (most recent call last):
+    AttributeError: minispore.nn has no 'Dence'; did you mean Dense?
+    """
+    def __getattr__(name):
+        text = f"{module} has no {name!r}"
+        if name.startswith("_"):                # Python asks for such names by itself, and often
+            raise AttributeError(text)
+        from difflib import get_close_matches  # wanted only now
+        public = [n for n in known if not n.startswith("_")]
+        close = get_close_matches(name.lower(), {n.lower() for n in public}, 3, 0.7)
+        near = [n for c in close for n in public if n.lower() == c]
+        raise AttributeError(f"{text}; did you mean {' or '.join(near)}?" if near else
+                             f"{text}. It may be a part of MindSpore that isn't there yet; dir({module}) lists what is")
+    return __getattr__

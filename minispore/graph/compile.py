@@ -4,6 +4,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from minispore.common import random
 from minispore.common.parameter import Parameter
 from minispore.common.recorder import recording
 from minispore.common.state import RankState, current
@@ -24,7 +25,7 @@ class Compiled:
     """A function that runs as a compiled graph (what `ms.jit` and, in GRAPH_MODE, a Cell's call make).
 
     One program is kept for each combination of shapes, dtypes, other arguments and training flags of the cells it
-    calls, and for each rank.
+    calls, and for each rank. One whose cells have changed since, a program of the past, is dropped.
     """
 
     def __init__(self, fn: Callable):
@@ -36,13 +37,15 @@ class Compiled:
         key = (_frozen(skeleton), tuple((t.shape, t.dtype) for t in leaves))
         variants = self.programs.setdefault(current(), {}).setdefault(key, [])
         for program, result in variants:       # noqa: B007
-            if all(cell.training == flag for cell, flag in program.graph.cells.items()):
+            if all(cell._stamp() == stamp for cell, stamp in program.graph.cells.items()):
                 break
         else:
+            variants[:] = [v for v in variants if all(cell._stamp()[1:] == stamp[1:] for cell, stamp in v[0].graph.cells.items())]
             graph, result = trace(self.fn, leaves, skeleton)
             program = Program(simplify(graph))
             variants.append((program, result))
         outs = program([t._data() if isinstance(t, Tensor) else t for t in leaves])
+        current().steps += program.fresh
         return unflatten(result, [Tensor.from_numpy(a) for a in outs])
 
 
@@ -53,8 +56,9 @@ def trace(fn: Callable, leaves: list, skeleton) -> tuple[Graph, object]:
     for i, t in enumerate(leaves):
         graph.inputs.append(graph.value(t.shape, t.dtype, name=f"x{i}"))
     args, kwargs = unflatten(skeleton, list(map(Tensor._symbol, graph.inputs)))
-    with recording(tracer):
+    with recording(tracer), random.tracing():
         out = fn(*args, **kwargs)
+    graph.cells = {c: c._stamp() for cell in graph.cells for _, c in cell.cells_and_names()}
     results, shape = flatten(out, is_tensor)
     graph.outputs = [tracer.value_of(t) for t in results]
     return graph, shape

@@ -45,7 +45,7 @@ class Graph:
     parameters: dict[Parameter, Value] = field(default_factory=dict)    # as they are when the graph starts
     outputs: list[Value] = field(default_factory=list)
     assigned: dict[Parameter, Value] = field(default_factory=dict)      # as they are when it ends
-    cells: dict = field(default_factory=dict)       # cells called, with their training flags then
+    cells: dict = field(default_factory=dict)       # cells called and those inside, each with its state then
     _numbers: object = field(default_factory=lambda: count(1))
 
     def value(self, shape, dtype, array=None, name="") -> Value:

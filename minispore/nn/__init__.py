@@ -1,23 +1,92 @@
 """Networks: Cell, layers, losses, optimizers and training wrappers, under MindSpore's names."""
+from minispore.common.errors import missing
 from minispore.nn.cell import Cell
-from minispore.nn.containers import CellList, SequentialCell
-from minispore.nn.layers import (
-    Conv2d,
-    Dense,
-    Flatten,
-    LogSoftmax,
-    MaxPool2d,
-    ReLU,
-    Sigmoid,
-    Softmax,
-    Tanh,
+from minispore.nn.containers import CellDict, CellList, SequentialCell
+from minispore.nn.dynamic_lr import (
+    cosine_decay_lr,
+    exponential_decay_lr,
+    inverse_decay_lr,
+    natural_exp_decay_lr,
+    piecewise_constant_lr,
+    polynomial_decay_lr,
+    warmup_lr,
 )
-from minispore.nn.loss import CrossEntropyLoss, LossBase, SoftmaxCrossEntropyWithLogits
-from minispore.nn.optim import SGD, Adam, Momentum, Optimizer
-from minispore.nn.wrap import DistributedGradReducer, TrainOneStepCell, WithLossCell
+from minispore.nn.layer.activation import (
+    CELU,
+    ELU,
+    GELU,
+    Hardtanh,
+    HSigmoid,
+    HSwish,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    SeLU,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Tanh,
+    get_activation,
+)
+from minispore.nn.layer.basic import ClipByNorm, Dense, Dropout, Embedding, Flatten, Identity, Norm
+from minispore.nn.layer.conv import Conv2d
+from minispore.nn.layer.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm, SyncBatchNorm
+from minispore.nn.layer.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from minispore.nn.layer.transformer import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
+from minispore.nn.learning_rate_schedule import (
+    CosineDecayLR,
+    ExponentialDecayLR,
+    InverseDecayLR,
+    LearningRateSchedule,
+    NaturalExpDecayLR,
+    PolynomialDecayLR,
+    WarmUpLR,
+)
+from minispore.nn.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    LossBase,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    SoftmaxCrossEntropyWithLogits,
+)
+from minispore.nn.optim import (
+    FTRL,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    AdaMax,
+    AdamWeightDecay,
+    Lamb,
+    Momentum,
+    Optimizer,
+    ProximalAdagrad,
+    RMSProp,
+    Rprop,
+)
+from minispore.nn.wrap import (
+    DistributedGradReducer,
+    DynamicLossScaleUpdateCell,
+    FixedLossScaleUpdateCell,
+    ForwardValueAndGrad,
+    ParameterUpdate,
+    TrainOneStepCell,
+    TrainOneStepWithLossScaleCell,
+    WithEvalCell,
+    WithLossCell,
+)
 
-__all__ = [
-    "SGD", "Adam", "Cell", "CellList", "Conv2d", "CrossEntropyLoss", "Dense", "DistributedGradReducer", "Flatten",
-    "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "Optimizer", "ReLU", "SequentialCell", "Sigmoid", "Softmax",
-    "SoftmaxCrossEntropyWithLogits", "Tanh", "TrainOneStepCell", "WithLossCell",
-]
+__getattr__ = missing(__name__, globals())

@@ -1,0 +1,2 @@
+"""Mixed precision under MindSpore's short name, `mindspore.amp`; see train/amp.py."""
+from minispore.train.amp import *  # noqa: F403

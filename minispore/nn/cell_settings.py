@@ -1,0 +1,127 @@
+"""Names, flags and settings of a Cell that MindSpore's programs read and set."""
+from collections import OrderedDict
+
+from minispore.common.parameter import Parameter
+
+
+class Settings:
+    """The part of Cell about names and flags. Settings of MindSpore's compiler are accepted and change nothing."""
+
+    @property
+    def cls_name(self) -> str:
+        """The class's name."""
+        return type(self).__name__
+
+    @property
+    def param_prefix(self) -> str:
+        """The cell's place in the network, once `update_cell_prefix` was called on that."""
+        return self.__dict__.get("_prefix", "")
+
+    @property
+    def cell_type(self) -> str:
+        """A word that `update_cell_type` sets."""
+        return self.__dict__.get("_cell_type", "")
+
+    def update_cell_type(self, cell_type) -> None:
+        self.__dict__["_cell_type"] = cell_type
+
+    def update_cell_prefix(self) -> None:
+        """Tell all cells inside their place: `param_prefix`."""
+        for name, cell in self.cells_and_names():
+            cell.__dict__["_prefix"] = name
+
+    def check_names(self) -> None:
+        """An error when two parameters have one name, since checkpoints keep them by name."""
+        self._check_unique(self.get_parameters())
+
+    def _check_unique(self, params):
+        seen: dict[str, Parameter] = {}
+        for p in params:
+            if seen.setdefault(p.name, p) is not p:
+                raise ValueError(f"two parameters of {type(self).__name__} are named {p.name!r} (shapes {seen[p.name].shape} "
+                                 f"and {p.shape}); give Parameter(…, name=…) different names, or put the cells that own "
+                                 "them into attributes or a CellList")
+
+    def check_names_and_refresh_name(self) -> None:
+        """check_names; the names themselves are always up to date."""
+        self.check_names()
+
+    def generate_scope(self) -> None:
+        """Nothing to do: the scopes of a graph's nodes are the cells' names."""
+
+    def get_scope(self) -> str:
+        """The name the cell's nodes carry in a graph."""
+        return self._own_name()
+
+    # ---- flags -------------------------------------------------------------------------------------
+
+    def add_flags(self, **flags):
+        """Set attributes that get_flags lists."""
+        self._flags.update(flags)
+        for name, value in flags.items():
+            setattr(self, name, value)
+        return self
+
+    def add_flags_recursive(self, **flags):
+        """add_flags in this cell and all inside."""
+        for _, cell in self.cells_and_names():
+            cell.add_flags(**flags)
+        return self
+
+    def get_flags(self) -> dict:
+        """The flags set by add_flags."""
+        return dict(self._flags)
+
+    # ---- settings of distributed training ------------------------------------------------------------
+
+    def set_comm_fusion(self, fusion_type, recurse=True):
+        """The number of the message in which the parameters' gradients travel, kept as their `comm_fusion`.
+
+        In data parallel all gradients of a dtype travel as one, whatever the number.
+        """
+        if not isinstance(fusion_type, int) or isinstance(fusion_type, bool) or fusion_type < 0:
+            raise ValueError(f"set_comm_fusion: {fusion_type!r} must be a whole number ≥ 0")
+        for p in self.get_parameters(recurse):
+            p.comm_fusion = fusion_type
+        return self
+
+    def set_broadcast_flag(self, mode=True):
+        """Accepted: which parameters the first rank hands out, `layerwise_parallel` says."""
+        return self
+
+    def set_data_parallel(self):
+        """Accepted: an op without a strategy is data parallel anyway."""
+        return self
+
+    def recompute(self, **kwargs):
+        """Accepted: results don't depend on it. Activations are kept, so it saves no memory yet."""
+        return self
+
+    def shard(self, in_strategy, out_strategy=None, parameter_plan=None):
+        raise NotImplementedError("Cell.shard: layouts come with semi-auto parallel, which isn't there yet; write the "
+                                  "communication with ops.AllReduce, ops.AllGather, … in hybrid_parallel, or use data_parallel")
+
+    def place(self, role, rank_id):
+        raise NotImplementedError("Cell.place: running a cell on another process isn't there; each rank runs the whole script")
+
+    # ---- settings of MindSpore's compiler ------------------------------------------------------------
+
+    def set_jit_config(self, jit_config):
+        """Accepted."""
+        return self
+
+    def set_boost(self, boost_type):
+        """Accepted."""
+        return self
+
+    def set_inputs(self, *inputs, **kwargs):
+        """Kept for get_inputs: programs are compiled for the shapes they are called with."""
+        self.__dict__["_inputs"] = inputs or kwargs
+
+    def get_inputs(self):
+        """What set_inputs was given."""
+        return self.__dict__.get("_inputs")
+
+    def init_parameters_data(self, auto_parallel_mode=False) -> OrderedDict:
+        """{parameter: itself}: they have their values from the start."""
+        return OrderedDict((p, p) for p in self.get_parameters())
