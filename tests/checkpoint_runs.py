@@ -23,16 +23,18 @@ from minispore.train import (
 ROWS, BATCH, INPUTS, CLASSES = 22, 4, 96, 5
 STEPS = -(-ROWS // BATCH)           # of an epoch; the last batch is shorter
 OPTIMIZERS = {"momentum": lambda p: nn.SGD(p, [0.1, 0.05, 0.02] * 30, momentum=0.9, nesterov=True, weight_decay=1e-3),
-              "adam": lambda p: nn.Adam(p, 1e-2, use_amsgrad=True)}
+              "adam": lambda p: nn.Adam(p, 1e-2, use_amsgrad=True),
+              "scaled": lambda p: nn.Momentum(p, 0.05, 0.9)}        # with a loss scale that changes
 
 
 class Network(nn.Cell):
     def __init__(self, classes, dtype):
         super().__init__()
-        self.fc1, self.relu, self.fc2 = nn.Dense(INPUTS, 256), nn.ReLU(), nn.Dense(256, classes, dtype=dtype)
+        self.fc1, self.norm, self.relu = nn.Dense(INPUTS, 256), nn.BatchNorm1d(256), nn.ReLU()
+        self.dropout, self.fc2 = nn.Dropout(p=0.2), nn.Dense(256, classes, dtype=dtype)
 
     def construct(self, x):
-        return self.fc2(self.relu(self.fc1(x)))
+        return self.fc2(self.dropout(self.relu(self.norm(self.fc1(x)))))
 
 
 class Arguments(dict):
@@ -40,13 +42,18 @@ class Arguments(dict):
 
 
 class Run:
-    """A training of float32 parameters with shuffled data and a new random number each step."""
+    """A training of float32 parameters with shuffled data, dropout, batch norm, and random numbers of the script's own."""
 
     def __init__(self, optimizer="momentum", seed=5, classes=CLASSES, dtype=ms.float32):
         ms.set_seed(seed)
         self.net = Network(classes, dtype)
         self.optimizer = OPTIMIZERS[optimizer](self.net.trainable_params())
-        self.cell = nn.TrainOneStepCell(nn.WithLossCell(self.net, nn.CrossEntropyLoss()), self.optimizer)
+        loss = nn.WithLossCell(self.net, nn.CrossEntropyLoss())
+        if optimizer == "scaled":
+            scale = nn.DynamicLossScaleUpdateCell(2.0 ** 126, 2, 3)             # overflows at first, grows every third step
+            self.cell = nn.TrainOneStepWithLossScaleCell(loss, self.optimizer, scale).set_train()
+        else:
+            self.cell = nn.TrainOneStepCell(loss, self.optimizer).set_train()
         x = np.random.default_rng(1).normal(size=(ROWS, INPUTS)).astype(np.float32)
         y = np.arange(ROWS, dtype=np.int32) % CLASSES
         self.data = NumpySlicesDataset((x, y), ["x", "y"], shuffle=True).batch(BATCH)

@@ -70,7 +70,6 @@ def test_every_name_shape_and_dtype_goes_round(tmp_path_factory, format, entries
         assert same(back[name].asnumpy(), array), name
 
 
-@pytest.mark.skipif(not hasattr(ms, "bfloat16"), reason="ms.bfloat16 isn't there yet")
 def test_bfloat16_goes_round(file):
     array = Tensor(np.float32([1, -2.5, 3e38]), ms.bfloat16)
     save_checkpoint({"w": array}, file)

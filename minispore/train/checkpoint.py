@@ -103,6 +103,7 @@ class ModelCheckpoint(Callback):
                 self._prefix = free_prefix(self._directory, prefix)
         self._files: list[tuple[float, str]] = []       # (when, name) of what this run saved and keeps
         self._latest, self._last_step, self._claim, self._args = "", 0, None, None
+        self._writes: dict[str, bool] = {}              # whether this rank writes in a folder
         self._begin = self._last_time = monotonic()
 
     @property
@@ -115,16 +116,20 @@ class ModelCheckpoint(Callback):
 
     def on_train_begin(self, run_context):
         args, every = run_context.original_args(), self.config.save_checkpoint_steps
-        self._args, self._done = args, args.cur_step_num
+        self._args, self._done, self._writes = args, args.cur_step_num, {}
         # A resumed run saves at the steps at which the undisturbed one would
         self._last_step = args.cur_step_num // every * every if every else args.cur_step_num
         self._last_time = monotonic()
+        # Rank 0 claims the directory now, the others ask after the first step: that one needs rank 0's gradients, so rank 0
+        # has begun, and it hasn't ended yet
         if get_rank() == 0 and not callable(self._directory):
-            self._is_writer(self._directory)            # before the others come to it, at their first save
+            self._is_writer(self._directory)
 
     def on_train_step_end(self, run_context):
         args = run_context.original_args()
         self._done = args.cur_step_num
+        if not callable(self._directory):
+            self._is_writer(self._directory)
         if self.config.save_checkpoint_steps:
             due = args.cur_step_num >= self._last_step + self.config.save_checkpoint_steps
         else:
@@ -224,13 +229,14 @@ class ModelCheckpoint(Callback):
 
     def _is_writer(self, folder: str) -> bool:
         """Whether this rank is the one that writes there. Ranks can't be asked: perhaps not all have this callback."""
-        if get_group_size() == 1:
-            return True
-        path = os.path.join(folder, f".{self._prefix if isinstance(self._prefix, str) else 'checkpoints'}.writer")
-        if self._claim and self._claim[0] == path:
-            return True
+        if folder not in self._writes:
+            self._writes[folder] = get_group_size() == 1 or self._claimed(folder)
+        return self._writes[folder]
+
+    def _claimed(self, folder: str) -> bool:
         self._give_up()
         os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, f".{self._prefix if isinstance(self._prefix, str) else 'checkpoints'}.writer")
         me = f"rank {get_rank()} of process {os.getpid()}"
         handle, holder = claim(path, me)
         if handle is not None:

@@ -110,7 +110,7 @@ def _kept(who: str, cells: tuple) -> dict[str, Parameter]:
                                  "file keeps one of each name; give Parameter(…, name=…) different names")
     parameters = set(found.values())
     for cell in cells:
-        for place, tensor in cell.state_dict(keep_vars=True).items() if hasattr(cell, "state_dict") else ():
+        for place, tensor in cell.state_dict(keep_vars=True).items() if cell is not None else ():
             if tensor not in parameters:
                 found[f"buffer.{place}"] = tensor
     return found
