@@ -44,7 +44,8 @@ class Model:
     """A network with what is needed to train and judge it.
 
     Args:
-        network: a Cell; without loss_fn it returns the loss itself.
+        network: a Cell; without loss_fn it returns the loss itself, or a tuple that begins with it. As in MindSpore all
+            of a tuple's values are differentiated together: ops.stop_gradient(…) around those that are only to be seen.
         loss_fn: a Cell (outputs, labels) -> loss. optimizer: an nn.Optimizer; without, the network makes the whole
             training step itself, e.g. an nn.TrainOneStepCell.
         metrics: a set of names such as {"accuracy"}, or a dict of Metrics.
@@ -56,6 +57,16 @@ class Model:
         boost_level: "O0".
         loss_scale_manager: e.g. a DynamicLossScaleManager; steps whose gradients overflow are left out.
         keep_batchnorm_fp32: batch norms in float32, whatever the amp_level says.
+
+    >>> import minispore.dataset as ds
+    >>> from minispore import nn
+    >>> x = np.array([[1, 0], [0, 1], [2, 1], [1, 3]], np.float32)
+    >>> data = ds.NumpySlicesDataset((x, np.array([0, 1, 0, 1])), ["x", "label"]).batch(2)
+    >>> net = nn.Dense(2, 2)
+    >>> model = Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.5), metrics={"accuracy"})
+    >>> model.train(20, data)
+    >>> model.eval(data)
+    {'accuracy': 1.0}
     """
 
     def __init__(self, network, loss_fn=None, optimizer=None, metrics=None, eval_network=None, eval_indexes=None,
