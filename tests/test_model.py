@@ -11,7 +11,7 @@ import minispore as ms
 import minispore.dataset as ds
 from minispore import Model, Tensor, nn, ops
 from minispore.lab import run_ranks
-from minispore.train import Callback, History, LambdaCallback, LossMonitor
+from minispore.train import Callback, History, LambdaCallback, LearningRateScheduler, LossMonitor
 
 MODES = pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
 
@@ -194,7 +194,8 @@ def test_a_training_cell_needs_no_optimizer():
     net = dense()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.SGD(net.trainable_params(), 0.1))
     m, before = Model(step), net.trainable_params()[0].asnumpy()
-    m.train(1, data())
+    m.train(1, data(), LearningRateScheduler(lambda rate, step: rate / 2))
+    assert float(step.optimizer.get_lr()) == pytest.approx(0.1 / 2 ** 6)
     assert m.train_network is step and not np.array_equal(before, net.trainable_params()[0].asnumpy())
     with pytest.raises(ValueError, match="no optimizer was given"):
         Model(Losing(dense())).train(1, data())

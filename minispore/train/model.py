@@ -122,7 +122,7 @@ class Model:
     def _make_step(self) -> Cell:
         net = self._network
         if self._optimizer is None:
-            if self._loss_fn is None and any(isinstance(cell, Optimizer) for _, cell in net.cells_and_names()):
+            if self._loss_fn is None and _optimizer_in(net):
                 return net
             raise ValueError("Model.train: no optimizer was given; Model(net, loss_fn=…, optimizer=nn.SGD(…))")
         if self._loss_fn is not None:
@@ -308,7 +308,8 @@ class Model:
     # ---- what several of them need ------------------------------------------------------------------------
 
     def _arguments(self, mode, callbacks, **more) -> Arguments:
-        return Arguments(mode=mode, network=self._network, loss_fn=self._loss_fn, optimizer=self._optimizer, net_outputs=None,
+        optimizer = self._optimizer or _optimizer_in(self._network)
+        return Arguments(mode=mode, network=self._network, loss_fn=self._loss_fn, optimizer=optimizer, net_outputs=None,
                          list_callback=callbacks, parallel_mode=current().parallel["parallel_mode"],
                          device_number=get_group_size(), last_save_ckpt_step=None, latest_ckpt_file=None, **more)
 
@@ -329,3 +330,8 @@ class Model:
                                "wait for gradients that never come. Give the dataset num_shards=get_group_size() and "
                                "shard_id=get_rank() on every rank, and the same batch size")
         return int(levels.max())
+
+
+def _optimizer_in(network: Cell) -> Optimizer | None:
+    """The optimizer of a network that makes the whole training step."""
+    return next((cell for _, cell in network.cells_and_names() if isinstance(cell, Optimizer)), None)
