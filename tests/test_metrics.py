@@ -370,6 +370,24 @@ def test_a_rank_without_rows_adds_nothing():
         np.testing.assert_array_equal(result["precision"], Precision("multilabel")(*columns))
 
 
+def test_ranks_may_have_unequal_amounts():
+    """Shards cut by hand, as a filter leaves them: other numbers of rows and batches on each rank."""
+    x, y = scored(12, 6)
+    cut = [slice(0, 7), slice(7, 8), slice(8, 12)]
+    def program():
+        ms.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel")
+        mine = cut[ms.get_rank()]
+        metrics = {"recall": Recall(), "loss": Loss(), "roc": ROC(class_num=5)}
+        return Model(Same(), nn.CrossEntropyLoss(), metrics=metrics).eval(
+            ds.NumpySlicesDataset((x[mine], y[mine]), ["x", "y"], shuffle=False).batch(2))
+    for result in run_ranks(program, 3):
+        assert result["recall"].tolist() == Recall()(x, y).tolist()
+        assert result["loss"] == pytest.approx(float(ops.cross_entropy(Tensor(x), Tensor(y))), rel=1e-12)
+        for a, b in zip(leaves(result["roc"]), leaves(ROC(class_num=5)(x, y)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 # ---- eval networks and indexes ------------------------------------------------------------------------------
 
 class Judge(nn.Cell):
