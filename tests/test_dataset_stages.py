@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import minispore as ms
 import minispore.dataset as ds
+from minispore import nn
 from minispore.common.state import current
+from minispore.lab import run_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +104,20 @@ def test_filter_with_nothing_left_batches_to_nothing():
     assert rows_of(nothing.batch(4)) == [] and nothing.batch(4).get_dataset_size() == 0
     with pytest.raises(ValueError, match="no valid data.*only 0 rows"):
         rows_of(nothing.batch(4, drop_remainder=True))
+
+
+def test_a_training_on_unequal_shards_is_refused():
+    def program():
+        ms.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel")
+        data = ds.NumpySlicesDataset((np.ones((20, 3)), np.arange(20, dtype=np.int32) % 2), ["x", "y"], shuffle=False,
+                                     num_shards=ms.get_group_size(), shard_id=ms.get_rank())
+        net = nn.Dense(3, 2)
+        model = ms.Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.1))
+        kept = data.filter(lambda y: y == 0, "y").batch(2)
+        model.train(1, kept.take(2) if ms.get_rank() else kept)
+    with pytest.raises(RuntimeError, match=r"(?s)steps"):
+        run_ranks(program, 2)
 
 
 # ---- zip and concat ------------------------------------------------------------------------------

@@ -223,6 +223,31 @@ def test_errors_and_deaths_in_processes(tmp_path):
     assert lines[2].startswith("TypeError python_multiprocessing=True sends") and "threads" in lines[2]
 
 
+def test_processes_of_ranks_of_a_mindspore_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+import os
+import numpy as np
+import mindspore.dataset as ds
+from mindspore.communication import get_group_size, get_rank, init
+
+def pid(x):
+    return x, os.getpid()
+
+if __name__ == "__main__":
+    init()
+    data = ds.NumpySlicesDataset({"x": np.arange(100)}, shuffle=False, num_shards=get_group_size(), shard_id=get_rank())
+    data = data.map(pid, "x", ["x", "pid"], num_parallel_workers=2, python_multiprocessing=True)
+    rows = list(data.create_tuple_iterator(output_numpy=True, num_epochs=1))
+    assert [int(x) for x, _ in rows] == list(range(get_rank(), 100, 2)) and os.getpid() not in {int(p) for _, p in rows}
+    print(get_rank(), "done")
+""")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    done = subprocess.run([sys.executable, "-m", "minispore.launch.msrun", "--worker_num=2", "script.py"], cwd=tmp_path,
+                          env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "0 done" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_processes_end_with_a_killed_program(tmp_path):
     script = tmp_path / "script.py"
@@ -262,5 +287,8 @@ def test_ordered_itself():
     def items():
         yield 1
         raise OSError("source")
-    with pytest.raises(OSError, match="source"):
-        list(workers.ordered(abs, items(), 2))
+    seen = []
+    for k in (1, 2):
+        with pytest.raises(OSError, match="source"):
+            seen.extend(workers.ordered(abs, items(), k))
+    assert seen == [1, 1]           # what comes before an error comes

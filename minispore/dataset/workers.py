@@ -8,11 +8,13 @@ what goes to a process must be picklable, and a script that uses it needs `if __
 import contextvars
 import pickle
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from queue import SimpleQueue
 
@@ -22,8 +24,8 @@ AHEAD = 2       # items under way for each worker: one it works on, one that wai
 def ordered(function: Callable, items: Iterable, workers: int = 1, processes: bool = False) -> Iterator:
     """function(item) for each of `items`, in their order, made by `workers` at once.
 
-    No more than AHEAD · workers items are under way. An error is raised where its item's result would come.
-    Workers end with the items, at an error and when this generator is closed or forgotten.
+    No more than AHEAD · workers items are under way. An error, also one in making `items`, is raised after the
+    results before it. Workers end with the items, at an error and when this generator is closed or forgotten.
 
     >>> list(ordered(abs, [-2, 3, -1], workers=2))
     [2, 3, 1]
@@ -38,8 +40,11 @@ def ordered(function: Callable, items: Iterable, workers: int = 1, processes: bo
     for thread in threads:
         thread.start()
     try:
-        for item in items:
+        for item in _and_error(items):
             pending.append(Future())
+            if isinstance(item, _Error):
+                pending[-1].set_exception(item.error)
+                break
             tasks.put((pending[-1], item))
             if len(pending) == AHEAD * workers:
                 yield pending.popleft().result()
@@ -53,6 +58,19 @@ def ordered(function: Callable, items: Iterable, workers: int = 1, processes: bo
         for thread in threads:
             if thread is not threading.current_thread():        # the garbage collector may run in any thread
                 thread.join(timeout=2)      # an item that takes longer ends alone: threads and processes are daemons
+
+
+@dataclass(frozen=True)
+class _Error:
+    error: Exception
+
+
+def _and_error(items: Iterable) -> Iterator:
+    """The items and, if making one fails, at last the error."""
+    try:
+        yield from items
+    except Exception as error:
+        yield _Error(error)
 
 
 def _work(call: Callable, tasks: SimpleQueue) -> None:
@@ -88,7 +106,9 @@ class _Process:
     def __init__(self, function: Callable):
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, function), name="minispore-worker", daemon=True)
+        finders = [finder for finder in sys.meta_path if type(finder).__module__.startswith("minispore.")]
+        name = _Name("minispore-worker", finders) if finders else "minispore-worker"
+        self.process = context.Process(target=_serve, args=(theirs, function), name=name, daemon=True)
         try:
             self.process.start()
         finally:
@@ -102,8 +122,9 @@ class _Process:
             self.process.join(timeout=2)
             raise RuntimeError(
                 f"a worker process of the dataset ended with exit code {self.process.exitcode} in the midst of its work; "
-                "it may have run out of memory, or the script lacks `if __name__ == \"__main__\":` around what "
-                "starts the work; use fewer workers, or threads (python_multiprocessing left out)") from None
+                "it may have run out of memory, couldn't import the functions (in a notebook they must stand in a module), or "
+                "the script lacks `if __name__ == \"__main__\":` around what starts the work; use threads "
+                "(python_multiprocessing left out), or fewer workers") from None
         if done:
             return result
         raise result
@@ -115,6 +136,26 @@ class _Process:
             self.process.terminate()
             self.process.join()
         self.process.close()
+
+
+class _Name(str):
+    """A process's name, that lets it find modules as we do: a script that imports mindspore gets minispore there, too.
+
+    A new process reads its name before it imports the script, so that is where the finders can come along.
+    """
+
+    def __new__(cls, name: str, finders: list):
+        self = super().__new__(cls, name)
+        self.finders = finders
+        return self
+
+    def __reduce__(self):
+        return _install, (str(self), self.finders)
+
+
+def _install(name: str, finders: list) -> str:
+    sys.meta_path[:0] = finders
+    return name
 
 
 def _serve(pipe, function: Callable) -> None:
