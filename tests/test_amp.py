@@ -324,7 +324,7 @@ def test_a_functional_training_step_with_a_scaler():
 
 F16, F32 = ms.float16, ms.float32
 LEVELS = {      # what conv, norm, dense and the whole network give
-    "O0": (F32, F32, F32, F32), "O1": (F16, F32, F16, F32), "O2": (F16, F32, F16, F32), "O3": (F16, F16, F16, F16),
+    "O0": (F32, F32, F32, F32), "O1": (F16, F32, F16, F32), "O2": (F16, F32, F16, F32), "O3": (F16, F16, F16, F32),
     "auto": (F16, F32, F16, F16),
 }
 

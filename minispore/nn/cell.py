@@ -34,7 +34,7 @@ class Cell(Hooks, States, Precision, Settings):
     def __init__(self, auto_prefix=True, flags=None):
         self.__dict__.update(_params=OrderedDict(), _cells=OrderedDict(), _buffers=OrderedDict(), _passing=set(), _hooks={},
                              _flags={}, _dtype=None, _compiled=None, _version=0, _running=0, training=False,
-                             requires_grad=False, cell_init_args="", auto_prefix=auto_prefix)
+                             requires_grad=False, cell_init_args="", cls_name=type(self).__name__, auto_prefix=auto_prefix)
         self.add_flags(**(flags or {}))
 
     # ---- parts -----------------------------------------------------------------------------------
@@ -54,6 +54,9 @@ class Cell(Hooks, States, Precision, Settings):
                 return
         stores = (self._params, self._cells, self._buffers, self.__dict__)
         if any(name in store and _same(store[name], value) for store in stores):
+            return
+        if name in self._buffers and value is None:
+            self.register_buffer(name, None, name not in self._passing)
             return
         self._changed()
         for store in stores:

@@ -42,7 +42,7 @@ class Optimizer(Cell):
         self.learning_rate = self._rate("learning_rate", learning_rate)
         members, groups = read_groups(name, parameters)
         self.is_group, self.is_group_lr = groups is not None, any("lr" in g for g in groups or ())
-        self.parameters = ParameterTuple(members)
+        self.parameters = self.params = self._parameters = ParameterTuple(members)      # MindSpore has all three names
         rates, decays = {}, {}          # of the groups that have their own
         for i, g in enumerate(groups or ()):
             if "lr" in g:
@@ -59,15 +59,6 @@ class Optimizer(Cell):
                            for p, d in zip(members, self.decays, strict=True)]
         self.centralized = [bool(groups) and groups[i].get("grad_centralization", False) for i in members.values()]
         self.global_step = Parameter(np.zeros(1, np.int32), name="global_step", requires_grad=False)
-
-    @property
-    def params(self) -> ParameterTuple:
-        """The same as `parameters`."""
-        return self.parameters
-
-    @property
-    def _parameters(self) -> ParameterTuple:            # what MindSpore's own subclasses call them
-        return self.parameters
 
     # ---- learning rate -----------------------------------------------------------------------------
 
