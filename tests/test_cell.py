@@ -264,7 +264,7 @@ class Tied(nn.Cell):
         self.count = Parameter(Tensor(0.0), name="count", requires_grad=False)
 
     def construct(self, x):
-        self.count = self.count + 1
+        ops.assign(self.count, self.count + 1)
         return ops.matmul(self.dense(x), self.dense.weight)
 
 
@@ -286,6 +286,8 @@ def test_to_float(mode):
     exact = ms.grad(lambda x: ops.sum(plain(x)), None, plain.trainable_params())(x)
     for a, b in zip(grads, exact, strict=True):
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-2, atol=1e-3)
+    net.dense.weight.requires_grad = False          # frozen, but a weight all the same
+    assert net(x).dtype == ms.float16
     net.dense.to_float(ms.float32)
     net(x)
     assert seen[-1] == (ms.float32, ms.float32)

@@ -183,6 +183,12 @@ def test_formula(name, variant, mode):
     assert kept["global_step"].tolist() == [STEPS]
 
 
+def test_lamb_multiplies_the_rate_by_10_at_most():
+    w = Parameter(np.full(2, 1000.0), name="w")
+    nn.Lamb([w], 0.5)((Tensor(np.ones(2)),))
+    np.testing.assert_allclose(w.asnumpy(), 1000 - 0.5 * 10, rtol=1e-7)
+
+
 def test_lamb_leaves_the_rate_alone_where_a_norm_is_0():
     w = Parameter(np.zeros(2), name="w")
     nn.Lamb([w], 0.5)((Tensor(np.ones(2)),))
