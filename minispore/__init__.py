@@ -5,9 +5,11 @@
 
 The names are MindSpore's; `import mindspore` also finds them in programs started by `msrun` or `minispore run`.
 """
-from minispore import common, communication, context, dataset, graph, nn, ops, train
+from minispore import amp, common, communication, context, dataset, graph, mint, nn, ops, train
+from minispore.amp import DynamicLossScaleManager, FixedLossScaleManager
 from minispore.common import dtype
 from minispore.common.dtype import (
+    bfloat16,
     bool_,
     float16,
     float32,
@@ -42,18 +44,73 @@ from minispore.context import (
 from minispore.graph.api import grad, jit, value_and_grad
 from minispore.nn import loss
 from minispore.ops.functional import cast
-from minispore.train import Model
+from minispore.train import Model, async_ckpt_thread_status, load_checkpoint, load_param_into_net, save_checkpoint
 
 ops.GradOperation = graph.api.GradOperation         # MindSpore has it there; it stands above ops in this house
 ops.grad, ops.value_and_grad = grad, value_and_grad
+nn.metrics = train.metrics                          # so has it older scripts' nn.Accuracy and its kin
+vars(nn).update({name: getattr(train.metrics, name) for name in train.metrics.__all__})
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "GRAPH_MODE", "PYNATIVE_MODE", "CollectiveError", "Model", "ParallelMode", "Parameter", "ParameterTuple", "Tensor",
-    "TraceError", "bool_", "cast", "common", "communication", "context", "create_group", "dataset", "destroy_group", "dtype",
-    "float16", "float32", "float64", "get_auto_parallel_context", "get_context", "get_group_size", "get_rank", "get_seed",
-    "grad", "graph", "init", "initializer", "int8", "int16", "int32", "int64", "jit", "loss", "nn", "ops", "release",
-    "reset_auto_parallel_context", "set_auto_parallel_context", "set_context", "set_device", "set_seed", "train", "uint8",
-    "uint16", "uint32", "uint64", "value_and_grad",
+    "GRAPH_MODE",
+    "PYNATIVE_MODE",
+    "CollectiveError",
+    "DynamicLossScaleManager",
+    "FixedLossScaleManager",
+    "Model",
+    "ParallelMode",
+    "Parameter",
+    "ParameterTuple",
+    "Tensor",
+    "TraceError",
+    "amp",
+    "async_ckpt_thread_status",
+    "bfloat16",
+    "bool_",
+    "cast",
+    "common",
+    "communication",
+    "context",
+    "create_group",
+    "dataset",
+    "destroy_group",
+    "dtype",
+    "float16",
+    "float32",
+    "float64",
+    "get_auto_parallel_context",
+    "get_context",
+    "get_group_size",
+    "get_rank",
+    "get_seed",
+    "grad",
+    "graph",
+    "init",
+    "initializer",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "jit",
+    "load_checkpoint",
+    "load_param_into_net",
+    "loss",
+    "mint",
+    "nn",
+    "ops",
+    "release",
+    "reset_auto_parallel_context",
+    "save_checkpoint",
+    "set_auto_parallel_context",
+    "set_context",
+    "set_device",
+    "set_seed",
+    "train",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "value_and_grad",
 ]

@@ -2,6 +2,8 @@
 
 Inputs keep clear of kinks (ReLU at 0, ties of a maximum), where a difference quotient means nothing.
 """
+from functools import partial
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -236,6 +238,144 @@ def select(draw):
     return lambda x, y: ops.Select()(condition, x, y), [values(draw, broadcastable(draw)[0] and shape), values(draw, shape)]
 
 
+def batch_matmul(draw):
+    ta, tb = draw(st.booleans()), draw(st.booleans())
+    m, k, n = (draw(SIZES) for _ in range(3))
+    lead = [tuple(1 if draw(st.booleans()) else n for n in (2, 3))[draw(st.integers(0, 2)):] for _ in range(2)]
+    a, b = (k, m) if ta else (m, k), (n, k) if tb else (k, n)
+    return ops.BatchMatMul(ta, tb), [values(draw, (*lead[0], *a)), values(draw, (*lead[1], *b))]
+
+
+def grouped(make):
+    """A convolution (or one of its gradients) in groups: of 1, 2 or as many as there are channels."""
+    def case(draw):
+        kw, plane = window(draw)
+        group, i, o = draw(st.integers(2, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+        op = ops.Conv2D(group * o, group=group, **kw)
+        x, w = values(draw, (draw(st.integers(1, 2)), group * i, *plane)), values(draw, (group * o, i, *kw["kernel_size"]))
+        return make(op, x, w, values(draw, op.infer(Tensor(x), Tensor(w)).shape))
+    return case
+
+
+def avg_pooling(draw):
+    args, shape = pooling(draw)
+    extra = draw(st.sampled_from([(True, None), (False, None), (True, 3)]))
+    return (*args, 1, *extra), shape
+
+
+def avg_pool(draw):
+    args, shape = avg_pooling(draw)
+    return ops.AvgPool(*args), [values(draw, shape)]
+
+
+def avg_pool_grad(draw):
+    args, shape = avg_pooling(draw)
+    out = ops.AvgPool(*args).infer(Tensor(np.zeros(shape))).shape
+    return ops.AvgPoolGrad(*args, shape[2:]), [values(draw, out)]
+
+
+def cumsum(draw):
+    shape = draw(LONG)
+    axis, op = axis_of(draw, shape), ops.CumSum(draw(st.booleans()), draw(st.booleans()))
+    return lambda x: op(x, axis), [values(draw, shape)]
+
+
+def picks(draw, shape, axis):
+    """An index tensor of x's shape but along the axis."""
+    n = shape[axis]
+    target = list(shape)
+    target[axis] = draw(SIZES)
+    return Tensor(np.random.default_rng(draw(st.integers(0, 99))).integers(-n, n, target))
+
+
+def gather_d(draw):
+    shape = draw(LONG)
+    axis = axis_of(draw, shape)
+    index = picks(draw, shape, axis)
+    return lambda x: ops.GatherD(axis)(x, index), [values(draw, shape)]
+
+
+def gather_d_grad(draw):
+    shape = draw(LONG)
+    axis = axis_of(draw, shape)
+    index = picks(draw, shape, axis)
+    return lambda d: ops.GatherDGrad(axis, shape[axis])(index, d), [values(draw, index.shape)]
+
+
+def log_likelihood(draw):
+    lead, classes = draw(SHAPES), draw(SIZES)
+    labels = Tensor(np.random.default_rng(draw(st.integers(0, 99))).integers(0, classes, lead))
+    return lambda x: ops.NegativeLogLikelihood()(x, labels), [values(draw, (*lead, classes))]
+
+
+def shaped(make, least=1):
+    """A case from a function (draw, shape) -> function of x."""
+    def case(draw):
+        shape = draw(st.lists(SIZES, min_size=least, max_size=3).map(tuple))
+        return make(draw, shape), [values(draw, shape)]
+    return case
+
+
+def channels(op, vectors, make=values):
+    """x (n, c, …) and some vectors (c,)."""
+    def case(draw):
+        shape = (draw(SIZES), draw(st.integers(1, 2)) * 2, *draw(SHAPES)[:2])
+        return op, [values(draw, shape), *(make(draw, shape[1:2]) for _ in range(vectors))]
+    return case
+
+
+def batch_norm(draw):
+    training = draw(st.booleans())
+    shape = (draw(st.integers(2, 4)), draw(SIZES), *draw(SHAPES)[:2])
+    mean, variance = Tensor(values(draw, shape[1:2])), Tensor(positive(draw, shape[1:2]))
+    op = ops.BatchNorm(training, epsilon=0.1)
+    return (lambda x, g, b: op(x, g, b, mean, variance)[0]), [values(draw, s) for s in (shape, shape[1:2], shape[1:2])]
+
+
+def layer_norm(draw):
+    shape = draw(LONG)
+    axis = axis_of(draw, shape)
+    tail = shape[axis:]
+    op = ops.LayerNorm(axis, axis, 0.1)
+    return op, [values(draw, shape), values(draw, tail), values(draw, tail)]
+
+
+def rms_norm(draw):
+    shape = draw(LONG)
+    return ops.RmsNorm(0.1), [values(draw, shape), values(draw, shape[axis_of(draw, shape):])]
+
+
+def prelu(draw):
+    shape = (draw(SIZES), draw(SIZES), *draw(SHAPES)[:1])
+    return ops.PReLU(), [values(draw, shape), values(draw, draw(st.sampled_from([(1,), shape[1:2]])))]
+
+
+def masked(draw):
+    shape = draw(SHAPES)
+    mask = Tensor(np.random.default_rng(draw(st.integers(0, 99))).random(shape) > 0.5)
+    return lambda x: ops.MaskedFill()(x, mask, 0.5), [values(draw, shape)]
+
+
+def dropout(draw):
+    """With the numbers of a fixed step, as a difference quotient needs it."""
+    from minispore.ops.random import Keep, Random
+    shape = draw(SHAPES)
+    mask = Random(shape, Keep(0.5), np.dtype("float64"), ("test", 1))()
+    return lambda x: x * mask, [values(draw, shape)]
+
+
+def topk(k, x):
+    return ops.TopK()(x, k)[0]
+
+
+def tile(multiples, x):
+    return ops.Tile()(x, multiples)
+
+
+def between(low, high):
+    return lambda draw, shape: values(draw, shape, low, high)
+
+
 CASES = {
     "Abs": unary(ops.abs), "Neg": unary(ops.neg), "Exp": unary(ops.exp), "Log": unary(ops.log, positive),
     "Sqrt": unary(ops.sqrt, positive), "Square": unary(ops.square), "Tanh": unary(ops.tanh),
@@ -253,9 +393,51 @@ CASES = {
     "Gather": gather, "ScatterAdd": scatter_add, "Softmax": along_axis(ops.Softmax),
     "LogSoftmax": along_axis(ops.LogSoftmax), "SparseSoftmaxCrossEntropyWithLogits": sparse_cross_entropy,
     "SoftmaxCrossEntropyWithLogits": dense_cross_entropy, "Identity": unary(ops.identity),
+
+    "Expm1": unary(ops.expm1), "Log1p": unary(ops.log1p, positive), "Log2": unary(ops.log2, positive),
+    "Rsqrt": unary(ops.rsqrt, positive), "Reciprocal": unary(ops.reciprocal, positive), "Erf": unary(ops.erf),
+    "Sin": unary(ops.sin), "Cos": unary(ops.cos), "Tan": unary(ops.tan, between(-1.2, 1.2)),
+    "Asin": unary(ops.asin, between(-0.8, 0.8)), "ACos": unary(ops.acos, between(-0.8, 0.8)), "Atan": unary(ops.atan),
+    "Sinh": unary(ops.sinh), "Cosh": unary(ops.cosh), "Asinh": unary(ops.asinh),
+    "Acosh": unary(ops.acosh, between(1.3, 3)), "Atanh": unary(ops.atanh, between(-0.8, 0.8)),
+    "FloorMod": binary(ops.floor_mod, between(0.1, 0.4), between(1.5, 2)),
+
+    "ReLU6": unary(ops.relu6), "LeakyReLU": unary(ops.leaky_relu), "Elu": unary(ops.elu), "GeLU": unary(ops.GeLU()),
+    "GeLU_erf": unary(ops.gelu), "SiLU": unary(ops.silu), "Softplus": unary(ops.softplus), "PReLU": prelu,
+    "SeLU": unary(ops.selu), "HSigmoid": unary(ops.hardsigmoid), "HSwish": unary(ops.hardswish), "Mish": unary(ops.mish),
+    "LogSigmoid": unary(ops.logsigmoid), "Softsign": unary(ops.softsign),
+
+    "BatchMatMul": batch_matmul, "Conv2D_groups": grouped(lambda op, x, w, d: (op, [x, w])),
+    "Conv2DBackpropInput_groups": grouped(lambda op, x, w, d: (ops.Conv2DBackpropInput(op, x.shape), [d, w])),
+    "Conv2DBackpropFilter_groups": grouped(lambda op, x, w, d: (ops.Conv2DBackpropFilter(op, w.shape), [d, x])),
+    "AvgPool": avg_pool, "AvgPoolGrad": avg_pool_grad, "NegativeLogLikelihood": log_likelihood,
+    "CumSum": cumsum, "GatherD": gather_d, "GatherDGrad": gather_d_grad,
+    "Sort": along_axis(lambda a: lambda x: ops.Sort(a, True)(x)[0]), "Sort_up": along_axis(lambda a: lambda x: ops.Sort(a)(x)[0]),
+    "TopK": shaped(lambda draw, s: partial(topk, draw(st.integers(1, s[-1])))),
+    "ArgMaxWithValue": along_axis(lambda a: lambda x: ops.ArgMaxWithValue(a)(x)[1]),
+    "ArgMinWithValue": along_axis(lambda a: lambda x: ops.ArgMinWithValue(a, True)(x)[1]),
+
+    "BatchNorm": batch_norm, "LayerNorm": layer_norm, "RmsNorm": rms_norm,
+    "GroupNorm": channels(ops.GroupNorm(2, 0.1), 2),
+    "L2Normalize": along_axis(lambda a: ops.L2Normalize(a, 0.01)), "Dropout": dropout,
+
+    "ExpandDims": along_axis(lambda a: lambda x: ops.ExpandDims()(x, a)),
+    "Squeeze": unary(lambda x: ops.Squeeze(0)(ops.expand_dims(x, 0))),
+    "Stack": along_axis(lambda a: lambda x: ops.Stack(a)((x, 2 * x, x * x))), "Unstack": along_axis(ops.Unstack),
+    "Split": along_axis(lambda a: lambda x: ops.Split(a, x.shape[a])(x)),
+    "Tile": shaped(lambda draw, s: partial(tile, tuple(draw(st.integers(1, 3)) for _ in range(len(s) + 1)))),
+    "ReverseV2": along_axis(ops.ReverseV2),
+    "Slice": shaped(lambda draw, s: lambda x: ops.Slice()(x, (s[0] - 1, *(0 for _ in s[1:])), (1, *(-1 for _ in s[1:])))),
+    "Triu": shaped(lambda draw, s: ops.Triu(draw(st.integers(-2, 2))), 2),
+    "Tril": shaped(lambda draw, s: ops.Tril(draw(st.integers(-2, 2))), 2), "MaskedFill": masked,
+    "Depend": binary(lambda x, y: ops.depend(x, y) * 2 + 0 * y),
 }
 
 # Ops without a gradient to test: their values are integers, bools or constants, or they only carry others' gradients.
-NOT_DIFFERENTIABLE = {"Argmax", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd",
-                      "LogicalNot", "LogicalOr", "OneHot", "Sign", "StopGradient", "Fill", "Assign", "CustomGradient"}
-COMMUNICATION = {"AllGather", "AllReduce", "AlltoAll", "Broadcast", "Receive", "Reduce", "ReduceScatter", "Send"}
+NOT_DIFFERENTIABLE = {
+    "Argmax", "Argmin", "ArgSort", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd",
+    "LogicalNot", "LogicalOr", "LogicalXor", "IsNan", "IsInf", "IsFinite", "OneHot", "Sign", "Floor", "Ceil", "Round", "Trunc",
+    "FloorDiv", "ReduceAny", "ReduceAll", "StopGradient", "Fill", "Random", "Range", "ZerosLike", "OnesLike", "Assign",
+    "AssignAdd", "AssignSub", "CustomGradient", "Print"}
+COMMUNICATION = {"AllGather", "AllReduce", "AlltoAll", "Barrier", "Broadcast", "NeighborExchange", "Receive", "Reduce",
+                 "ReduceScatter", "Send"}

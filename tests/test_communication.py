@@ -165,7 +165,27 @@ def weigh(t, me):
     return ops.sum(t * t * Tensor(np.cos(np.arange(t.size) + me).reshape(t.shape)))
 
 
+def ring_of_neighbours(me, n):
+    """Twice x to the next rank and x to the one before."""
+    there, back = (me + 1) % n, (me - 1) % n
+    def f(x):
+        op = ops.NeighborExchange((there, back), (back, there), (x.shape, x.shape), (x.shape, x.shape), ms.float64)
+        a, b = op((2 * x, x * x))
+        return weigh(a, me) + weigh(b, me + 1)
+    return f
+
+
+def one_way(me, n):
+    """Rank 0 only sends, rank 1 only receives, the others have nobody."""
+    def f(x):
+        to, of = ((1,) if me == 0 else ()), ((0,) if me == 1 else ())
+        got = ops.NeighborExchange(to, of, [x.shape] * len(of), [x.shape] * len(to), ms.float64)((x,) * len(to))
+        return weigh(got[0] if of else x, me)
+    return f
+
+
 BUILDS = {
+    "NeighborExchange": ring_of_neighbours, "NeighborExchange one way": one_way,
     **{f"AllReduce {op}": (lambda op: lambda me, n: lambda x: weigh(ops.AllReduce(op)(x), me))(op) for op in NUMPY},
     **{f"ReduceScatter {op}": (lambda op: lambda me, n: lambda x: weigh(ops.ReduceScatter(op)(x), me))(op) for op in NUMPY},
     "AllGather": lambda me, n: lambda x: weigh(ops.AllGather()(x), me),
@@ -181,6 +201,23 @@ BUILDS = {
 @pytest.mark.parametrize("name", BUILDS)
 def test_gradient_of_a_collective(name, mode):
     loss_gradients(3, BUILDS[name], (3, 1), mode)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+def test_a_barrier_holds_all_ranks(mode):
+    from time import perf_counter, sleep
+    def program():
+        init()
+        ms.set_context(mode=mode)
+        barrier = ops.Barrier()
+        f = ms.jit(lambda x: (barrier(), x + 1)[1])
+        f(Tensor([1.0]))
+        sleep(0.1 if get_rank() == 1 else 0)
+        before = perf_counter()
+        f(Tensor([1.0]))
+        return before, perf_counter()
+    times = run_ranks(program, 3)
+    assert max(begin for begin, _ in times) <= min(end for _, end in times)
 
 
 def test_ties_and_zeros_over_ranks():
@@ -278,6 +315,9 @@ def test_time_runs_out(monkeypatch):
     (lambda c: ops.AllGather()(Tensor(1.0)), ValueError, "scalar has no dim 0"),
     (lambda c: ops.Broadcast(2)((Tensor([1.0]),)), ValueError, "root_rank 2 is not in 0 … 1"),
     (lambda c: ops.Send(0, 9)(Tensor([1.0])), ValueError, "rank 9 is not in 0 … 1"),
+    (lambda c: ops.NeighborExchange((0,), (), (), (), ms.float32), ValueError, "send_rank_ids names 1 ranks"),
+    (lambda c: ops.NeighborExchange((1,), (), (), ((2,),), ms.float32)((Tensor([1.0]),)), ValueError, "send_shapes says"),
+    (lambda c: ops.NeighborExchange((7,), (), (), ((1,),), ms.float32)((Tensor([1.0]),)), ValueError, "rank 7 is not in"),
     (lambda c: ops.AlltoAll(3)(Tensor(np.ones(6))), ValueError, "split_count 3 must be the group's size, 2"),
     (lambda c: c.all_reduce(np.ones(2), "mean"), ValueError, "not 'mean'"),
 ])

@@ -190,8 +190,6 @@ def test_accumulate_names_its_ops():
 
 # Compilation
 
-def test_supported():
-    assert [t for t in "efdilq?" if jit.supported(np.dtype(t))] == ["f", "d"]
 
 
 PROGRAM = """

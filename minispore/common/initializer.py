@@ -26,7 +26,7 @@ class Constant(Initializer):
     value: float = 0.0
 
     def values(self, key, shape, region=None):
-        return np.full(shape if region is None else tuple(s.stop - s.start for s in region), self.value)
+        return np.full(shape if region is None else [len(range(n)[s]) for n, s in zip(shape, region, strict=True)], self.value)
 
 
 def Zero(): return Constant(0.0)

@@ -4,15 +4,19 @@ Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) turn
 bits. The key says *what* is drawn - (seed, which tensor, which step) -, the counter is the element's index in
 the whole, logical tensor. So rank 3 of 8 gets exactly its slice of what one rank alone would draw.
 """
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import blake2b
+from itertools import product
 from math import prod
 
 import numpy as np
 
 from minispore.common.state import current
 
-Region = tuple[slice, ...]      # the part of a logical shape that is wanted; steps are 1
+Region = tuple[slice, ...]      # the part of a logical shape that is wanted
 
 
 def next_key(what: str) -> tuple:
@@ -21,6 +25,86 @@ def next_key(what: str) -> tuple:
     state.draws += 1
     return (what, state.seed or 0, state.draws)
 
+
+STATE = ("seed", "dataset_seed", "draws", "steps")       # of a RankState: where its random numbers stand
+
+
+def get_state() -> dict:
+    """Where this rank's random numbers stand; JSON can hold it.
+
+    >>> set_state({"seed": 1, "draws": 5}); get_state()
+    {'seed': 1, 'dataset_seed': None, 'draws': 5, 'steps': 0}
+    """
+    state = current()
+    return {name: getattr(state, name) for name in STATE}
+
+
+def set_state(values: dict) -> None:
+    """Let this rank's random numbers go on from where `get_state` was asked."""
+    unknown = sorted(values.keys() - set(STATE))
+    if unknown:
+        raise ValueError(f"random state: {unknown} are unknown, it has {list(STATE)}; was it made by a newer minispore?")
+    state = current()
+    for name, value in values.items():
+        setattr(state, name, value)
+
+
+# ---- numbers that are new in every step --------------------------------------------------------------
+
+_scope: ContextVar[tuple] = ContextVar("minispore_scope", default=())       # names of the cells that run, outermost first
+_calls: ContextVar[Counter | None] = ContextVar("minispore_calls", default=None)      # draws of the step under way
+
+
+@contextmanager
+def scope(name: str):
+    """What is drawn in here belongs to the cell of that name."""
+    token = _scope.set((*_scope.get(), name))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def path() -> str:
+    """The names of the cells that run, e.g. "net.layers.0"."""
+    return ".".join(_scope.get())
+
+
+@contextmanager
+def step():
+    """One step: the outermost call of a cell, a gradient or an op. If it drew numbers, the next step draws others."""
+    if _calls.get() is not None:
+        yield
+        return
+    calls = Counter()
+    token = _calls.set(calls)
+    try:
+        yield
+    finally:
+        _calls.reset(token)
+        if calls:
+            current().steps += 1
+
+
+@contextmanager
+def tracing():
+    """A step that is written down, not run: the program that comes of it counts its steps by itself."""
+    token = _calls.set(Counter())
+    try:
+        yield
+    finally:
+        _calls.reset(token)
+
+
+def next_stream(what: str) -> tuple:
+    """(place in the program, number of the draw there in this step)."""
+    place = f"{path()}.{what}"
+    calls = _calls.get()
+    calls[place] += 1
+    return place, calls[place]
+
+
+# ---- the generator ------------------------------------------------------------------------------------
 
 def words(key: tuple, start: int, count: int) -> np.ndarray:
     """Random 64-bit words number start … start + count - 1 of the stream named by `key`."""
@@ -77,24 +161,26 @@ def _draw(key, shape, region, per_element) -> np.ndarray:
     """(…, per_element) words of the wanted part of the tensor."""
     if region is None:
         return words(key, 0, prod(shape) * per_element).reshape(*shape, per_element)
-    part = tuple(s.stop - s.start for s in region)
-    runs = [words(key, start * per_element, n * per_element) for start, n in _runs(shape, region)]
+    wanted = [range(n)[s] for n, s in zip(shape, region, strict=True)]
+    runs = [words(key, start * per_element, n * per_element) for start, n in _runs(shape, wanted)]
     flat = np.concatenate(runs) if runs else np.empty(0, np.uint64)
-    return flat.reshape(*part, per_element)
+    return flat.reshape(*map(len, wanted), per_element)
 
 
-def _runs(shape, region) -> Iterator[tuple[int, int]]:
-    """(first index, length) of the contiguous runs that make up a region of a row-major tensor."""
+def _runs(shape, wanted) -> Iterator[tuple[int, int]]:
+    """(first index, length) of the contiguous runs that make up a part of a row-major tensor."""
     whole = len(shape)                              # dims from here on are taken whole
-    while whole and region[whole - 1] == slice(0, shape[whole - 1]):
+    while whole and wanted[whole - 1] == range(shape[whole - 1]):
         whole -= 1
-    if whole == 0:
-        yield 0, prod(shape)
-        return
     inner = prod(shape[whole:])
-    last = region[whole - 1]
-    for outer in np.ndindex(*(s.stop - s.start for s in region[:whole - 1])):
+    # The last dim that is cut is one run if its indices follow each other, else each index is one.
+    last = wanted[whole - 1] if whole and wanted[whole - 1].step == 1 else None
+    outer = wanted[:whole - 1] if last is not None else wanted[:whole]
+    for index in product(*outer):
         at = 0
-        for size, s, i in zip(shape, region, outer, strict=False):
-            at = at * size + s.start + i
-        yield (at * shape[whole - 1] + last.start) * inner, (last.stop - last.start) * inner
+        for size, i in zip(shape, index, strict=False):
+            at = at * size + i
+        if last is None:
+            yield at * inner, inner
+        else:
+            yield (at * shape[whole - 1] + last.start) * inner, len(last) * inner

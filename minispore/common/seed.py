@@ -14,7 +14,7 @@ def set_seed(seed: int) -> None:
     if seed < 0:
         raise ValueError(f"set_seed: {seed} must be ≥ 0")
     state = current()
-    state.seed, state.draws = seed, 0
+    state.seed, state.draws, state.steps = seed, 0, 0
     if state.launched_size == 1:
         np.random.seed(seed % 2 ** 32)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GRAPH_MODE, PYNATIVE_MODE = 0, 1
+LOCAL_MODES = ("data_parallel", "hybrid_parallel")      # each rank runs its own program on its own shard
 
 PARALLEL_DEFAULTS: dict[str, Any] = {
     "device_num": 1,
@@ -51,8 +52,10 @@ class RankState:
     parallel: dict[str, Any] = field(default_factory=lambda: dict(PARALLEL_DEFAULTS))
     seed: int | None = None
     dataset_seed: int | None = None
-    draws: int = 0                  # random tensors drawn since set_seed: the "which" of their key
+    draws: int = 0                  # initial values drawn since set_seed: the "which" of their key
+    steps: int = 0                  # calls of programs that drew random numbers since set_seed
     warned: set[str] = field(default_factory=set)
+    saving: Any = None              # the checkpoint that is being written in the background
 
     @property
     def rank(self) -> int:

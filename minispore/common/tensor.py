@@ -51,7 +51,7 @@ class Tensor:
                 array = array.astype(np.float32)            # Python floats
         if dtype is not None:
             array = array.astype(mstype.to_dtype(dtype))
-        elif array.dtype.kind not in "biuf":
+        elif not (array.dtype.kind in "biu" or mstype.is_float(array.dtype)):
             raise TypeError(f"Tensor(): data of type {array.dtype} can't be a tensor; "
                             "use numbers or bools in a rectangular nesting")
         self._array, self._value = array, None
@@ -178,10 +178,15 @@ class Tensor:
     def __rtruediv__(self, other): return _ops().div(other, self)
     def __pow__(self, other): return _ops().pow(self, other)
     def __rpow__(self, other): return _ops().pow(other, self)
+    def __floordiv__(self, other): return _ops().floor_div(self, other)
+    def __rfloordiv__(self, other): return _ops().floor_div(other, self)
+    def __mod__(self, other): return _ops().floor_mod(self, other)
+    def __rmod__(self, other): return _ops().floor_mod(other, self)
     def __neg__(self): return _ops().neg(self)
     def __pos__(self): return self
     def __abs__(self): return _ops().abs(self)
     def __matmul__(self, other): return _ops().matmul(self, other)
+    def __rmatmul__(self, other): return _ops().matmul(Tensor(other), self)
     def __eq__(self, other): return _ops().equal(self, other) if _tensorial(other) else NotImplemented
     def __ne__(self, other): return _ops().not_equal(self, other) if _tensorial(other) else NotImplemented
     def __lt__(self, other): return _ops().less(self, other)
@@ -191,6 +196,7 @@ class Tensor:
     def __invert__(self): return _ops().logical_not(self)
     def __and__(self, other): return _ops().logical_and(self, other)
     def __or__(self, other): return _ops().logical_or(self, other)
+    def __xor__(self, other): return _ops().logical_xor(self, other)
     def __getitem__(self, index): return _ops().getitem(self, index)
 
     __hash__ = object.__hash__          # == is elementwise, identity is what a dict needs
@@ -215,27 +221,48 @@ class Tensor:
     def flatten(self, start_dim=0, end_dim=-1):
         return _ops().flatten(self, start_dim=start_dim, end_dim=end_dim)
     def transpose(self, *axes): return _ops().transpose(self, _as_shape(axes))
-    def expand_dims(self, axis): return _ops().expand_dims(self, axis)
-    def squeeze(self, axis=None): return _ops().squeeze(self, axis)
-    def broadcast_to(self, shape): return _ops().broadcast_to(self, shape)
-    def sum(self, axis=None, keepdims=False): return _ops().sum(self, axis, keepdims)
-    def mean(self, axis=None, keep_dims=False): return _ops().mean(self, axis, keep_dims)
-    def prod(self, axis=None, keep_dims=False): return _ops().prod(self, axis, keep_dims)
+    def sum(self, axis=None, keepdims=False, *, dtype=None): return _ops().sum(self, axis, keepdims, dtype=dtype)
+    def argmax(self, axis=None, keepdims=False): return _ops().argmax(self, axis, keepdims)
     def max(self, axis=None, keepdims=False): return _ops().amax(self, axis, keepdims)
     def min(self, axis=None, keepdims=False): return _ops().amin(self, axis, keepdims)
-    def argmax(self, axis=None): return _ops().argmax(self, axis)
-    def exp(self): return _ops().exp(self)
-    def log(self): return _ops().log(self)
-    def sqrt(self): return _ops().sqrt(self)
-    def square(self): return _ops().square(self)
-    def abs(self): return _ops().abs(self)
-    def pow(self, exponent): return _ops().pow(self, exponent)
-    def add(self, other): return _ops().add(self, other)
-    def sub(self, other): return _ops().sub(self, other)
-    def mul(self, other): return _ops().mul(self, other)
-    def div(self, other): return _ops().div(self, other)
-    def matmul(self, other): return _ops().matmul(self, other)
+    def split(self, split_size_or_sections, axis=0): return _ops().split(self, split_size_or_sections, axis)
+    def repeat(self, repeats, axis=None): return _ops().repeat_interleave(self, repeats, axis)
+    def fill(self, value): return _ops().full_like(self, value)
+    def type_as(self, other): return _ops().cast(self, other.dtype)
+    def float(self): return _ops().cast(self, mstype.float32)
+    def half(self): return _ops().cast(self, mstype.float16)
+    def int(self): return _ops().cast(self, mstype.int32)
+    def long(self): return _ops().cast(self, mstype.int64)
+    def bool(self): return _ops().cast(self, mstype.bool_)
+    def numel(self): return self.size
+    def dim(self): return self.ndim
     def copy(self): return Tensor(self)
+    clone = copy
+
+
+# Methods that are the op of their name, with the tensor as its first argument.
+FORMS = (
+    "abs", "absolute", "acos", "add", "addmm", "all", "amax", "amin", "any", "argmin", "argsort", "asin", "asinh", "atan",
+    "atanh", "bmm", "broadcast_to", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cumsum", "div", "divide", "dot", "eq",
+    "equal", "erf", "exp", "expand_dims", "expm1", "flip", "floor", "floor_divide", "gather_elements", "ge", "gelu",
+    "greater", "greater_equal", "gt", "index_select", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "log",
+    "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "masked_fill", "matmul",
+    "maximum", "mean", "minimum", "mm", "movedim", "mul", "multiply", "ne", "neg", "negative", "norm", "not_equal", "outer",
+    "pow", "prod", "ravel", "reciprocal", "relu", "remainder", "roll", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
+    "softmax", "sort", "sqrt", "square", "squeeze", "std", "sub", "subtract", "swapaxes", "tan", "tanh", "tile", "topk",
+    "tril", "triu", "true_divide", "trunc", "unbind", "unsqueeze", "var",
+)
+
+
+def _form(name):
+    def method(self, *args, **kwargs):
+        return getattr(_ops(), name)(self, *args, **kwargs)
+    method.__name__, method.__doc__ = name, f"`ops.{name}` of this tensor."
+    return method
+
+
+for _name in FORMS:
+    setattr(Tensor, _name, _form(_name))
 
 
 def is_tensor(x) -> bool:

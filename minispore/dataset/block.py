@@ -8,13 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_EPOCH_PLACES = 1 << 40     # more than the rows of an epoch
+
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over a dataset. All that is random in a pipeline is a function of these two numbers."""
+    """One pass over a dataset. All that is random in a pipeline is a function of these numbers.
+
+    `branch` tells apart what runs side by side (zip) or one after the other (concat): transforms draw other
+    numbers in each branch. Sources don't look at it, so that zipped ones shuffle alike.
+    """
 
     seed: int
     number: int
+    branch: tuple[int, ...] = ()
+
+    def places(self, places: np.ndarray) -> np.ndarray:
+        """The places of rows within this epoch as places among all epochs' rows (int64)."""
+        return self.number * _EPOCH_PLACES + places
 
 
 @dataclass(frozen=True)
@@ -22,23 +33,26 @@ class Block:
     """Some rows: for each column an array whose leading axis counts them.
 
     `valid` is (rows,), or (rows, batch) once batched: False marks a row that is there a second time, to
-    make all shards equally long; an evaluation leaves it out. A column whose rows differ in shape is an
-    array of objects, each of them an array.
+    make all shards equally long; an evaluation leaves it out. `places`, of the same shape, int64, says which
+    row of the data's common order each is, whatever shard it is in: what is drawn for it depends on that.
+    A column whose rows differ in shape is an array of objects, each of them an array.
 
-    >>> block = Block({"x": np.arange(6).reshape(3, 2)}, np.ones(3, bool))
+    >>> block = Block({"x": np.arange(6).reshape(3, 2)}, np.ones(3, bool), np.arange(3))
     >>> len(block), block[1:].columns["x"].tolist()
     (3, [[2, 3], [4, 5]])
     """
 
     columns: dict[str, np.ndarray]
     valid: np.ndarray
+    places: np.ndarray
 
     def __len__(self) -> int:
         return len(self.valid)
 
     def __getitem__(self, rows) -> "Block":
         """The rows of a slice or of an array of indices."""
-        return Block({name: array[rows] for name, array in self.columns.items()}, self.valid[rows])
+        return Block({name: array[rows] for name, array in self.columns.items()}, self.valid[rows],
+                     self.places[rows])
 
     def row(self, i: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Row i: each column's array (0-d for a scalar) and its valid mark(s)."""
@@ -68,7 +82,8 @@ def join(blocks: Sequence[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     columns = {name: _concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
-    return Block(columns, _concatenate([block.valid for block in blocks]))
+    return Block(columns, _concatenate([block.valid for block in blocks]),
+                 _concatenate([block.places for block in blocks]))
 
 
 def _concatenate(parts: Sequence[np.ndarray]) -> np.ndarray:

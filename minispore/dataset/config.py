@@ -21,9 +21,21 @@ def get_seed() -> int:
 
 
 def set_num_parallel_workers(num: int) -> None:
-    """Kept for MindSpore's scripts: a pipeline here always works in one thread, ahead of its consumer."""
+    """How many workers map, filter, batch and sources have that aren't given num_parallel_workers; 1 at first.
+
+    What they give doesn't depend on it, only how fast; see `dataset.workers`.
+    """
     current().context["dataset_workers"] = checks.integer("num_parallel_workers", num, 1, "give 1 or more")
 
 
 def get_num_parallel_workers() -> int:
     return current().context.get("dataset_workers", 1)
+
+
+def set_prefetch_size(size: int) -> None:
+    """Kept for MindSpore's scripts: here one block of rows is always made ahead."""
+    current().context["dataset_prefetch"] = checks.integer("size", size, 1, "give 1 or more")
+
+
+def get_prefetch_size() -> int:
+    return current().context.get("dataset_prefetch", 16)

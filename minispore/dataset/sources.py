@@ -1,4 +1,4 @@
-"""Where data come from: each source reads its arrays into memory and becomes a `Table`."""
+"""Where data come from that are arrays in memory: MNIST's files, arrays of one's own."""
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from minispore.dataset import checks, idx
-from minispore.dataset.core import Dataset
-from minispore.dataset.stages import Table
+from minispore.dataset.core import Dataset, workers_of
+from minispore.dataset.reading import Arrays, Source
+from minispore.dataset.samplers import select
 
 _MNIST = {"train": "train", "test": "t10k"}     # what the files of each part begin with
 
@@ -23,6 +24,9 @@ class MnistDataset(Dataset):
         usage: "train", "test", or "all" (also if left out): both, as far as they are there.
         num_samples: rows to take at most, on each shard; all if left out.
         shuffle: another random order each epoch; True if left out.
+        sampler: which rows an epoch has, in which order: a sampler (see `dataset.samplers`), a list of row numbers
+            or an iterable of them. It excludes shuffle, num_shards and shard_id, and num_samples if it is a
+            sampler object (ValueError).
         num_shards, shard_id: cut the data into that many equally long shards and take this one. A shard's
             last row may be there a second time, marked as not valid (see `Dataset.batches`).
 
@@ -37,9 +41,14 @@ class MnistDataset(Dataset):
 
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None,
                  sampler=None, num_shards=None, shard_id=None, cache=None):
-        options = _options(num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
         images, labels = _read_mnist(dataset_dir, usage)
-        super().__init__(Table({"image": images[..., None], "label": labels.astype(np.uint32)}, **options))
+        reader = Arrays({"image": images[..., None], "label": labels.astype(np.uint32)},
+                        {str(digit): digit for digit in range(10)})
+        super().__init__(source(reader, num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache))
+
+
+class FashionMnistDataset(MnistDataset):
+    """Pictures of clothes, in files like MNIST's (MindSpore: `mindspore.dataset.FashionMnistDataset`)."""
 
 
 class NumpySlicesDataset(Dataset):
@@ -60,49 +69,45 @@ class NumpySlicesDataset(Dataset):
 
     def __init__(self, data, column_names=None, num_samples=None, num_parallel_workers=1, shuffle=None,
                  sampler=None, num_shards=None, shard_id=None):
-        options = _options(num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id)
-        super().__init__(Table(_columns(data, column_names), **options))
+        super().__init__(source(Arrays(_columns(data, column_names)), num_samples, num_parallel_workers, shuffle, sampler,
+                                num_shards, shard_id))
 
 
 DIGITS = Path(__file__).parent / "digits"       # 1,797 digits of 8 x 8 pixels; see NOTICE
 
 
-def _options(num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache=None) -> dict:
-    """The arguments all sources share, checked, as those of a Table."""
-    for name, value in (("sampler", sampler), ("cache", cache)):
-        if value is not None:
-            raise NotImplementedError(f"{name}={value!r}: minispore's datasets have no {name} yet; leave it "
-                                      "out and use shuffle, num_samples, num_shards and shard_id")
-    if num_parallel_workers is not None:
-        checks.integer("num_parallel_workers", num_parallel_workers, 1, "or leave it out")
-    limit = checks.integer("num_samples", num_samples or 0, 0, "0 or leaving it out takes all rows")
-    if (num_shards is None) != (shard_id is None):
-        given, missing = ("num_shards", "shard_id") if shard_id is None else ("shard_id", "num_shards")
-        raise RuntimeError(f"{given} was given without {missing}; a shard needs both, "
-                           "e.g. num_shards=get_group_size(), shard_id=get_rank()")
-    shards, shard = 1, 0
-    if num_shards is not None:
-        shards = checks.integer("num_shards", num_shards, 1, "e.g. get_group_size()")
-        shard = checks.integer("shard_id", shard_id, 0, f"it must lie in [0, {shards - 1}], e.g. get_rank()")
-        if shard >= shards:
-            raise ValueError(f"shard_id must lie in [0, {shards - 1}] for num_shards={shards}, got {shard}; "
-                             "use e.g. get_rank()")
-    return {"shuffle": shuffle is None or checks.flag("shuffle", shuffle), "limit": limit or None,
-            "shards": shards, "shard": shard}
+def source(reader, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None, num_shards=None,
+           shard_id=None, cache=None, processes=False) -> Source:
+    """A source's stage, from the arguments all of them share."""
+    if cache is not None:
+        raise NotImplementedError(f"cache={cache!r}: minispore's datasets have no cache; leave it out")
+    chosen = select(sampler, num_samples, shuffle, num_shards, shard_id)
+    return Source(reader, chosen, workers_of(num_parallel_workers), processes)
+
+
+def usage_of(usage, parts) -> str | None:
+    """`usage`, checked: one of the parts, or "all" or None for all of them."""
+    if usage not in (None, "all", *parts):
+        raise ValueError(f"usage must be 'train', 'test' or 'all', got {usage!r}")
+    return usage
+
+
+def folder_of(folder, remedy: str) -> Path:
+    """The folder a script names, which must be there."""
+    if not isinstance(folder, (str, os.PathLike)):
+        raise TypeError(f"dataset_dir must be a path, got {folder!r}")
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"dataset_dir: there is no folder {str(folder)!r} (looked for {folder.absolute()}); "
+                         f"{remedy}")
+    return folder
 
 
 def _read_mnist(folder, usage) -> tuple[np.ndarray, np.ndarray]:
     """All images (rows, height, width) and labels (rows,) of one part or both."""
-    if usage not in (None, "all", *_MNIST):
-        raise ValueError(f"usage must be 'train', 'test' or 'all', got {usage!r}")
-    if not isinstance(folder, (str, os.PathLike)):
-        raise TypeError(f"dataset_dir must be a path, got {folder!r}")
-    folder = Path(folder)
     remedy = ("'minispore data digits --out DIR' makes such a folder, "
               "'minispore data mnist --out DIR' fetches MNIST")
-    if not folder.is_dir():
-        raise ValueError(f"dataset_dir: there is no folder {str(folder)!r} (looked for {folder.absolute()}); "
-                         f"{remedy}")
+    usage, folder = usage_of(usage, _MNIST), folder_of(folder, remedy)
     parts = list(_MNIST.values()) if usage in (None, "all") else [_MNIST[usage]]
     names = [(f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte") for part in parts]
     found = [tuple(_find(folder, name) for name in pair) for pair in names]

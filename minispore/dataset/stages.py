@@ -3,7 +3,6 @@
 A stage is a pure function of the epoch: `blocks(epoch)` called twice gives the same rows, on any rank,
 however far another iteration over it has come. A new kind of stage is one class here.
 """
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -14,6 +13,7 @@ from minispore.common.random import permutation
 from minispore.dataset.block import Block, Epoch, alike, join, stack
 
 BLOCK_ROWS, BLOCK_BYTES = 1024, 1 << 20     # a source's block: long enough for numpy, short enough for caches
+ROWS_AT_ONCE = 32       # where Python is called for each row: so that a slow one doesn't delay the first batch
 
 
 class Stage:
@@ -43,59 +43,28 @@ class Stage:
     def repeats(self) -> int:
         return self.before.repeats
 
+    @property
+    def maps(self) -> int:
+        """How many stages up to here draw random numbers: it tells apart what they draw."""
+        return self.before.maps
+
+    @property
+    def sources(self) -> int:
+        """How many sources' rows follow one another in an epoch."""
+        return self.before.sources
+
+    @property
+    def classes(self) -> dict | None:
+        """The number of each class, by its name, if the data have classes."""
+        return self.before.classes
+
+    @property
+    def source(self) -> "Stage | None":
+        """The stage whose rows these are one for one, in their order; None if this is where they begin."""
+        return None
+
     def blocks(self, epoch: Epoch) -> Iterator[Block]:
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Table(Stage):
-    """A source: this shard's rows of arrays in memory, in an order that all shards cut from one.
-
-    The order is a permutation of *all* rows keyed by (seed, epoch), continued from its beginning until
-    the shards are equally long; shard r takes its places r, r + n, r + 2n, … So the k-th batches of n
-    shards are together the k-th batch, n times as big, of a single one.
-
-    >>> table = Table({"x": np.arange(5)}, shuffle=False, shards=2, shard=1)
-    >>> [(b.columns["x"].tolist(), b.valid.tolist()) for b in table.blocks(Epoch(0, 0))]
-    [([1, 3, 0], [True, True, False])]
-    """
-
-    table: dict[str, np.ndarray]
-    shuffle: bool = True
-    limit: int | None = None        # rows to take at most, a shard
-    shards: int = 1
-    shard: int = 0
-
-    endless, batch_size, repeats = False, 1, 1
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(self.table)
-
-    @property
-    def total(self) -> int:
-        return len(next(iter(self.table.values())))
-
-    @property
-    def size(self) -> int:
-        share = math.ceil(self.total / self.shards)
-        return share if self.limit is None else min(share, self.limit)
-
-    def blocks(self, epoch: Epoch) -> Iterator[Block]:
-        places = self.shard + self.shards * np.arange(self.size)
-        valid = places < self.total
-        rows = places % self.total
-        if self.shuffle:
-            rows = permutation(("shuffle", epoch.seed, epoch.number), self.total)[rows]
-        step = self._rows_a_block()
-        for start in range(0, self.size, step):
-            chosen = rows[start:start + step]
-            columns = {name: array[chosen] for name, array in self.table.items()}
-            yield Block(columns, valid[start:start + step])
-
-    def _rows_a_block(self) -> int:
-        row_bytes = max(array.nbytes // self.total for array in self.table.values())
-        return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))
 
 
 @dataclass(frozen=True)
@@ -116,16 +85,21 @@ class Batch(Stage):
         return self.count
 
     def blocks(self, epoch: Epoch) -> Iterator[Block]:
+        for block in self.groups(epoch):
+            yield _group(block, min(self.count, len(block)))
+
+    def groups(self, epoch: Epoch) -> Iterator[Block]:
+        """Blocks of whole batches' rows, not yet grouped: a multiple of `count` each, the last one fewer."""
         waiting, rows, full = [], 0, False
         for block in self.before.blocks(epoch):
             waiting.append(block)
             rows += len(block)
             if rows >= self.count:
                 block, rest = join(waiting), rows % self.count
-                yield _group(block[:rows - rest], self.count)
+                yield block[:rows - rest]
                 waiting, rows, full = [block[rows - rest:]] if rest else [], rest, True
         if rows and not self.drop_remainder:
-            yield _group(join(waiting), rows)
+            yield join(waiting)
         if self.drop_remainder and not full:
             raise ValueError(
                 f"There is no valid data: batch(batch_size={self.count}, drop_remainder=True) was asked "
@@ -135,11 +109,12 @@ class Batch(Stage):
 
 def _group(block: Block, count: int) -> Block:
     """Consecutive rows in groups of `count`."""
-    columns = {name: _group_column(f"column {name!r}", array, count) for name, array in block.columns.items()}
-    return Block(columns, _group_column("valid", block.valid, count))
+    columns = {name: group_column(f"column {name!r}", array, count) for name, array in block.columns.items()}
+    return Block(columns, group_column("valid", block.valid, count), group_column("places", block.places, count))
 
 
-def _group_column(name: str, rows: np.ndarray, count: int) -> np.ndarray:
+def group_column(name: str, rows: np.ndarray, count: int) -> np.ndarray:
+    """A column with each `count` consecutive rows as one; `name` is what an error calls it."""
     if rows.dtype != object:
         return rows.reshape(-1, count, *rows.shape[1:])
     batches = [rows[i:i + count] for i in range(0, len(rows), count)]

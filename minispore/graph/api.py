@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from functools import wraps
 
+from minispore.common import random
 from minispore.common.dtype import is_float
 from minispore.common.errors import warn
 from minispore.common.parameter import Parameter
@@ -108,7 +109,7 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
             return recorded(*args, **kwargs)
         if current().mode == GRAPH_MODE:
             return compiled(*args, **kwargs)
-        with recording(Tape()):
+        with recording(Tape()), random.step():
             return _detached(recorded(*map(_as_tensor, args), **kwargs))
     return call
 

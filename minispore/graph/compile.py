@@ -4,6 +4,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from minispore.common import random
 from minispore.common.parameter import Parameter
 from minispore.common.recorder import recording
 from minispore.common.state import RankState, current
@@ -44,6 +45,7 @@ class Compiled:
             program = Program(simplify(graph))
             variants.append((program, result))
         outs = program([t._data() if isinstance(t, Tensor) else t for t in leaves])
+        current().steps += program.fresh
         return unflatten(result, [Tensor.from_numpy(a) for a in outs])
 
 
@@ -54,7 +56,7 @@ def trace(fn: Callable, leaves: list, skeleton) -> tuple[Graph, object]:
     for i, t in enumerate(leaves):
         graph.inputs.append(graph.value(t.shape, t.dtype, name=f"x{i}"))
     args, kwargs = unflatten(skeleton, list(map(Tensor._symbol, graph.inputs)))
-    with recording(tracer):
+    with recording(tracer), random.tracing():
         out = fn(*args, **kwargs)
     graph.cells = {c: c._stamp() for cell in graph.cells for _, c in cell.cells_and_names()}
     results, shape = flatten(out, is_tensor)

@@ -30,8 +30,8 @@ def gradients(graph: Graph, start: int, seeds: list[tuple[Value, Tensor]], wrt: 
         if value in needed:
             accumulate(value, seed)
     for node in reversed(nodes):
-        reached = any(v in cotangents for v in node.outs)
-        if not (reached or node.op.gradient_waits) or not any(v in needed for v in node.outs):
+        reached = any(v in cotangents for v in node.outs) and any(v in needed for v in node.outs)
+        if not reached and not node.op.gradient_waits:
             continue
         douts = [cotangents.get(v) if v in wanted else cotangents.pop(v, None) for v in node.outs]
         douts = [F.zeros(v.shape, v.dtype) if d is None else d for d, v in zip(douts, node.outs, strict=True)]

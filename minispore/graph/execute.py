@@ -17,6 +17,7 @@ class Program:
 
     def __init__(self, graph: Graph):
         self.graph = graph
+        self.fresh = any(n.op.fresh for n in graph.nodes)       # random numbers are drawn
         self.parameters: list[Parameter] = list(dict.fromkeys([*graph.parameters, *graph.assigned]))
         owned = {v for n in graph.nodes for v in n.outs} | set(graph.inputs)
         self.root = memory.roots(graph, lambda v: v in owned)
@@ -33,13 +34,13 @@ class Program:
         self.calls = []
         for node in self.graph.nodes:
             ins = [self._array(v, at) for v in node.ins]
-            if node.outs[0] in self.root:
+            if node.outs and node.outs[0] in self.root:
                 at[node.outs[0]] = node.op.forward(ins[0])
                 continue
             for v in node.outs:
                 at[v] = self._place(v)
             outs = [at[v] for v in node.outs]
-            self.calls.append((node.op.cpu, outs[0] if node.single else outs, ins, node))
+            self.calls.append((node.op.runner((*node.ins, *node.outs)), outs[0] if node.single else outs, ins, node))
         self.outputs = [self._array(v, at) for v in self.graph.outputs]
         # A new value that is another parameter's old one is taken aside before any parameter changes.
         self.updates = [(p._array, self._array(v, at), v.node is None) for p, v in self.graph.assigned.items()]

@@ -3,9 +3,7 @@
 Two recorders, the same nodes: a Tracer sees symbols and only writes down; a Tape computes at once (PYNATIVE) and
 writes down what a gradient may need.
 """
-from contextlib import contextmanager
-from contextvars import ContextVar
-
+from minispore.common import random
 from minispore.common.errors import TraceError
 from minispore.common.parameter import Parameter
 from minispore.common.recorder import recorder
@@ -13,19 +11,6 @@ from minispore.common.tensor import Tensor
 from minispore.graph.ir import Graph, Value
 from minispore.ops.control import Identity
 from minispore.ops.primitive import Spec
-
-_scope: ContextVar[tuple] = ContextVar("minispore_scope", default=())
-
-
-@contextmanager
-def scope(name: str):
-    """Nodes recorded in here carry the cell's name."""
-    token = _scope.set((*_scope.get(), name)) if name else None
-    try:
-        yield
-    finally:
-        if token:
-            _scope.reset(token)
 
 
 class Recorder:
@@ -73,7 +58,7 @@ class Tracer(Recorder):
 
     def apply(self, op, tensors):
         specs = op.infer(*tensors)
-        node = self.graph.add(op, map(self.value_of, tensors), specs, ".".join(_scope.get()))
+        node = self.graph.add(op, map(self.value_of, tensors), specs, random.path())
         return self.finish(node)
 
     def assign(self, parameter, tensor):

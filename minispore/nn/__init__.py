@@ -11,17 +11,34 @@ from minispore.nn.dynamic_lr import (
     polynomial_decay_lr,
     warmup_lr,
 )
-from minispore.nn.layers import (
-    Conv2d,
-    Dense,
-    Flatten,
+from minispore.nn.layer.activation import (
+    CELU,
+    ELU,
+    GELU,
+    Hardtanh,
+    HSigmoid,
+    HSwish,
+    LeakyReLU,
+    LogSigmoid,
     LogSoftmax,
-    MaxPool2d,
+    Mish,
+    PReLU,
     ReLU,
+    ReLU6,
+    SeLU,
     Sigmoid,
+    SiLU,
     Softmax,
+    Softplus,
+    Softsign,
     Tanh,
+    get_activation,
 )
+from minispore.nn.layer.basic import ClipByNorm, Dense, Dropout, Embedding, Flatten, Identity, Norm
+from minispore.nn.layer.conv import Conv2d
+from minispore.nn.layer.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm, SyncBatchNorm
+from minispore.nn.layer.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from minispore.nn.layer.transformer import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from minispore.nn.learning_rate_schedule import (
     CosineDecayLR,
     ExponentialDecayLR,
@@ -31,7 +48,20 @@ from minispore.nn.learning_rate_schedule import (
     PolynomialDecayLR,
     WarmUpLR,
 )
-from minispore.nn.loss import CrossEntropyLoss, LossBase, SoftmaxCrossEntropyWithLogits
+from minispore.nn.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    LossBase,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    SoftmaxCrossEntropyWithLogits,
+)
 from minispore.nn.optim import (
     FTRL,
     SGD,
@@ -58,16 +88,5 @@ from minispore.nn.wrap import (
     WithEvalCell,
     WithLossCell,
 )
-
-__all__ = [
-    "FTRL", "SGD", "AdaMax", "Adadelta", "Adagrad", "Adam", "AdamWeightDecay", "Cell", "CellDict", "CellList", "Conv2d",
-    "CosineDecayLR", "CrossEntropyLoss", "Dense", "DistributedGradReducer", "DynamicLossScaleUpdateCell",
-    "ExponentialDecayLR", "FixedLossScaleUpdateCell", "Flatten", "ForwardValueAndGrad", "InverseDecayLR", "Lamb",
-    "LearningRateSchedule", "LogSoftmax", "LossBase", "MaxPool2d", "Momentum", "NaturalExpDecayLR", "Optimizer",
-    "ParameterUpdate", "PolynomialDecayLR", "ProximalAdagrad", "RMSProp", "ReLU", "Rprop", "SequentialCell", "Sigmoid",
-    "Softmax", "SoftmaxCrossEntropyWithLogits", "Tanh", "TrainOneStepCell", "TrainOneStepWithLossScaleCell", "WarmUpLR",
-    "WithEvalCell", "WithLossCell", "cosine_decay_lr", "exponential_decay_lr", "inverse_decay_lr", "natural_exp_decay_lr",
-    "piecewise_constant_lr", "polynomial_decay_lr", "warmup_lr",
-]
 
 __getattr__ = missing(__name__, globals())

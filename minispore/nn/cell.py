@@ -2,6 +2,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from minispore.common import random
 from minispore.common.errors import warn
 from minispore.common.parameter import Parameter, ParameterTuple
 from minispore.common.recorder import recorder
@@ -9,7 +10,7 @@ from minispore.common.state import GRAPH_MODE, current
 from minispore.common.tensor import Tensor, is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.graph.compile import Compiled
-from minispore.graph.trace import scope, tracing
+from minispore.graph.trace import tracing
 from minispore.nn.cell_hooks import Hooks
 from minispore.nn.cell_precision import Precision
 from minispore.nn.cell_settings import Settings
@@ -121,9 +122,9 @@ class Cell(Hooks, States, Precision, Settings):
             child_cell.update_parameters_name(f"{child_name}.")
 
     def update_parameters_name(self, prefix="", recurse=True) -> None:
-        """Put a prefix in front of the parameters' names."""
-        for p in self.get_parameters(recurse):
-            p.name = prefix + p.name
+        """Name the parameters by their place in this cell, with a prefix in front, as MindSpore does."""
+        for place, p in list(self.parameters_and_names(expand=recurse)):
+            p.name = prefix + place
 
     def cells(self) -> list["Cell"]:
         """The cells directly inside this one."""
@@ -232,17 +233,19 @@ class Cell(Hooks, States, Precision, Settings):
         raise NotImplementedError(f"{type(self).__name__} defines no construct(self, ...): say there what it computes")
 
     def __call__(self, *args, **kwargs):
-        if recorder() is None and current().mode == GRAPH_MODE:
+        if recorder() is not None:
+            return self._run(*args, **kwargs)
+        if current().mode == GRAPH_MODE:
             if self._compiled is None:
                 self.__dict__["_compiled"] = Compiled(self._run)
             return self._compiled(*args, **kwargs)
-        return self._run(*args, **kwargs)
+        with random.step():
+            return self._run(*args, **kwargs)
 
     def _run(self, *args, **kwargs):
-        if not tracing():
-            return self._body(args, kwargs)
-        recorder().graph.cells[self] = None
-        with scope(self._own_name()):
+        if tracing():
+            recorder().graph.cells[self] = None
+        with random.scope(self._own_name()):
             return self._body(args, kwargs)
 
     def _body(self, args, kwargs):

@@ -4,56 +4,153 @@ from minispore.ops.communication import (
     AllGather,
     AllReduce,
     AlltoAll,
+    Barrier,
     Broadcast,
+    NeighborExchange,
     Receive,
     Reduce,
     ReduceOp,
     ReduceScatter,
     Send,
 )
-from minispore.ops.control import Assign, CustomGradient, Identity, StopGradient
+
+from minispore.ops.activation import (      # isort: skip  (communication comes first: it brings the functional forms)
+    Elu,
+    GeLU,
+    HSigmoid,
+    HSwish,
+    LeakyReLU,
+    LogSigmoid,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    ReLUGrad,
+    SeLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+)
+from minispore.ops.arrange import (
+    ExpandDims,
+    MaskedFill,
+    OnesLike,
+    Range,
+    ReverseV2,
+    Slice,
+    Split,
+    Squeeze,
+    Stack,
+    Tile,
+    Tril,
+    Triu,
+    Unstack,
+    ZerosLike,
+)
+from minispore.ops.compare import (
+    Equal,
+    Greater,
+    GreaterEqual,
+    IsFinite,
+    IsInf,
+    IsNan,
+    Less,
+    LessEqual,
+    LogicalAnd,
+    LogicalNot,
+    LogicalOr,
+    LogicalXor,
+    NotEqual,
+    Select,
+)
+from minispore.ops.control import (
+    Assign,
+    AssignAdd,
+    AssignSub,
+    CustomGradient,
+    Depend,
+    Identity,
+    Print,
+    StopGradient,
+)
 from minispore.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
+from minispore.ops.elementary import (
+    ACos,
+    Acosh,
+    Asin,
+    Asinh,
+    Atan,
+    Atanh,
+    Ceil,
+    Cos,
+    Cosh,
+    Erf,
+    Exp,
+    Expm1,
+    Floor,
+    Log,
+    Log1p,
+    Log2,
+    Reciprocal,
+    Round,
+    Rsqrt,
+    Sin,
+    Sinh,
+    Sqrt,
+    Tan,
+    Tanh,
+    Trunc,
+)
 from minispore.ops.elementwise import (
     Abs,
     Add,
     Cast,
     Div,
-    Equal,
-    Exp,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    Log,
-    LogicalAnd,
-    LogicalNot,
-    LogicalOr,
+    FloorDiv,
+    FloorMod,
     Maximum,
     Minimum,
     Mul,
     Neg,
-    NotEqual,
     Pow,
-    ReLU,
-    ReLUGrad,
-    Select,
-    Sigmoid,
     Sign,
-    Sqrt,
     Square,
     Sub,
-    Tanh,
 )
 from minispore.ops.functional import *
 from minispore.ops.functional import prod_ as prod
+from minispore.ops.functional import range_ as range
+from minispore.ops.functional import slice_ as slice
 from minispore.ops.functional import softmax_ as softmax
 from minispore.ops.indexing import Gather, OneHot, ScatterAdd
-from minispore.ops.linear import BiasAdd, Contract, MatMul
-from minispore.ops.loss import cross_entropy
-from minispore.ops.pool import MaxPool, MaxPoolGather, MaxPoolGrad
-from minispore.ops.primitive import Primitive
-from minispore.ops.reduce import Argmax, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from minispore.ops.linear import BatchMatMul, BiasAdd, Contract, MatMul
+from minispore.ops.loss import cross_entropy, nll_loss
+from minispore.ops.normalization import BatchNorm, GroupNorm, L2Normalize, LayerNorm, RmsNorm
+from minispore.ops.order import ArgSort, CumSum, GatherD, GatherDGrad, Sort, TopK
+from minispore.ops.pool import AvgPool, AvgPoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
+from minispore.ops.primitive import Composite, Primitive
+from minispore.ops.random import Dropout, Random
+from minispore.ops.reduce import (
+    Argmax,
+    ArgMaxWithValue,
+    Argmin,
+    ArgMinWithValue,
+    ReduceAll,
+    ReduceAny,
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+)
 from minispore.ops.shape import BroadcastTo, Concat, Fill, Reshape, StridedSlice, StridedSliceGrad, Transpose
-from minispore.ops.softmax import LogSoftmax, Softmax, SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
+from minispore.ops.softmax import (
+    LogSoftmax,
+    NegativeLogLikelihood,
+    Softmax,
+    SoftmaxCrossEntropyWithLogits,
+    SparseSoftmaxCrossEntropyWithLogits,
+)
 
 __getattr__ = missing(__name__, globals())

@@ -22,7 +22,7 @@ class ReduceOp:
 
 class Collective(Primitive):
     """Base: an op all ranks of `group` call together."""
-    effect = True
+    effect, widens = True, False
 
     def rule(self, *shapes):
         return None
@@ -222,6 +222,77 @@ class Receive(Collective):
     def gradient(self, out, dout):
         if mstype.is_float(self.dtype):
             Send(_back(self.sr_tag), self.src_rank, self.group)(dout)
+        return ()
+
+
+@dataclass(frozen=True)
+class NeighborExchange(Collective):
+    """Each tensor goes to its neighbour, one comes from each of some neighbours (MindSpore: `ops.NeighborExchange`).
+
+    Tensor i of the tuple given goes to send_rank_ids[i]; output i, of shape recv_shapes[i], comes from recv_rank_ids[i].
+    Ranks are places in the group. Between two ranks tensors meet in the order in which they stand there.
+    """
+    send_rank_ids: tuple
+    recv_rank_ids: tuple
+    recv_shapes: tuple
+    send_shapes: tuple
+    recv_type: np.dtype
+    group: str = HCCL_WORLD_COMM_GROUP
+    arity, gradient_waits = None, True
+
+    def __post_init__(self):
+        set_ = object.__setattr__
+        for name in ("send_rank_ids", "recv_rank_ids"):
+            set_(self, name, tuple(getattr(self, name)))
+        for name in ("recv_shapes", "send_shapes"):
+            set_(self, name, tuple(map(tuple, getattr(self, name))))
+        set_(self, "recv_type", mstype.to_dtype(self.recv_type))
+        for ids, shapes in (("send_rank_ids", "send_shapes"), ("recv_rank_ids", "recv_shapes")):
+            if len(getattr(self, ids)) != len(getattr(self, shapes)):
+                raise ValueError(f"NeighborExchange: {ids} names {len(getattr(self, ids))} ranks, {shapes} has "
+                                 f"{len(getattr(self, shapes))} shapes; one for each")
+
+    def infer(self, *xs):
+        for rank in (*self.send_rank_ids, *self.recv_rank_ids):
+            _peer(self, rank)
+        if tuple(x.shape for x in xs) != self.send_shapes:
+            raise ValueError(f"NeighborExchange: the tensors have shapes {[x.shape for x in xs]}, send_shapes says "
+                             f"{list(self.send_shapes)}")
+        return [Spec(shape, self.recv_type) for shape in self.recv_shapes]
+
+    def cpu(self, out, *xs):
+        comm = self.comm
+        for x, rank in zip(xs, self.send_rank_ids, strict=True):
+            comm.send(x, rank, _NEIGHBOUR)
+        handles = [comm.receive(o.shape, o.dtype, rank, _NEIGHBOUR) for o, rank in zip(out, self.recv_rank_ids, strict=True)]
+        for o, handle in zip(out, handles, strict=True):
+            np.copyto(o, handle.wait())
+
+    def gradient(self, *args):
+        xs, douts = args[:-2], args[-1]
+        if not mstype.is_float(self.recv_type):
+            return [None for _ in xs]
+        back = NeighborExchange(self.recv_rank_ids, self.send_rank_ids, self.send_shapes, self.recv_shapes,
+                                xs[0].dtype if xs else self.recv_type, self.group)
+        return list(back(tuple(douts)))
+
+
+_NEIGHBOUR = 0x4000         # the tag of NeighborExchange's messages
+
+
+@dataclass(frozen=True)
+class Barrier(Collective):
+    """Returns when all ranks of the group have called it (MindSpore: `ops.Barrier()()`)."""
+    group: str = HCCL_WORLD_COMM_GROUP
+    arity = 0
+
+    def infer(self):
+        return []
+
+    def cpu(self, out):
+        self.comm.barrier().wait()
+
+    def gradient(self, outs, douts):
         return ()
 
 

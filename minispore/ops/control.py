@@ -1,18 +1,18 @@
 """Ops about the graph itself: names for a value, gradients cut off or replaced, assignment."""
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from minispore.common.parameter import Parameter
 from minispore.common.tensor import Tensor
 from minispore.ops import functional as F
-from minispore.ops.primitive import Primitive, Spec, as_tensor
+from minispore.ops.primitive import Composite, Primitive, Spec, as_tensor
 
 
 class Identity(Primitive):
     """The same value. It gives an argument of a differentiated function a name of its own."""
-    linear, view = ((0,),), True
+    linear, view, widens = ((0,),), True, False
 
     def forward(self, x):
         return x
@@ -40,7 +40,7 @@ class CustomGradient(Primitive):
     bprop: Callable
     inputs: int
     label: str
-    arity = None
+    arity, widens = None, False
 
     def rule(self, *shapes):
         terms = [" ".join(f"I{i}_{d}" for d in range(len(s))) for i, s in enumerate(shapes)]
@@ -82,3 +82,71 @@ class Assign(Primitive):
             tensor = F.broadcast_to(tensor, parameter.shape)
         parameter.set_data(tensor)
         return F.cast(tensor, parameter.dtype)
+
+
+@dataclass(frozen=True)
+class AssignBy(Composite):
+    """Base of AssignAdd and AssignSub: a Parameter's new value from its old one."""
+
+    def __call__(self, parameter, value):
+        return Assign()(parameter, self.new(parameter, value))
+
+
+class AssignAdd(AssignBy):
+    """parameter += value."""
+
+    def new(self, parameter, value):
+        return parameter + value
+
+
+class AssignSub(AssignBy):
+    """parameter -= value."""
+
+    def new(self, parameter, value):
+        return parameter - value
+
+
+class Depend(Primitive):
+    """The first tensor, once the others have been computed (MindSpore: `ops.Depend()(value, expr)`)."""
+    arity, widens = None, False
+
+    def rule(self, *shapes):
+        terms = [" ".join(f"{'D' if i else 'd'}{i}_{d}" for d in range(len(s))) for i, s in enumerate(shapes)]
+        return f"{', '.join(terms)} -> {terms[0]}"
+
+    def forward(self, *xs):
+        return xs[0]
+
+    def gradient(self, *xs_out_dout):
+        return (xs_out_dout[-1], *(None for _ in xs_out_dout[3:]))
+
+    def flops(self, *xs):
+        return 0
+
+
+@dataclass(frozen=True)
+class Print(Primitive):
+    """Prints its tensors, with the text between them, when the program runs; returns the first (MindSpore: `ops.Print`)."""
+    text: tuple = ()                    # for each place: a string, or None for the next tensor
+    arity, effect, widens = None, True, False
+
+    def __call__(self, *args):
+        text = tuple(None if isinstance(a, Tensor) else str(a) for a in args)
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if not tensors:
+            raise TypeError("Print: no tensor among the arguments; Python's print() is for the rest")
+        return super(Print, replace(self, text=text)).__call__(*tensors)
+
+    def rule(self, *shapes):
+        return Depend().rule(*shapes)
+
+    def forward(self, *xs):
+        values = iter(xs)
+        print(*(next(values) if t is None else t for t in self.text), flush=True)
+        return xs[0]
+
+    def gradient(self, *xs_out_dout):
+        return Depend().gradient(*xs_out_dout)
+
+    def flops(self, *xs):
+        return 0

@@ -1,13 +1,15 @@
 """Conv2D and the two ops of its gradient. Each of the three is bilinear, and the others' gradients are made of it.
 
-Shapes: x (n, i, h, w), weight (o, i, kh, kw), out (n, o, p, q). The portable forwards add up the kernel's taps;
-the CPU's are in device/kernels/conv.py.
+Shapes: x (n, i, h, w), weight (o, i, kh, kw), out (n, o, p, q). With groups the channels are (g i) and (g o): each group
+is a convolution of its own. The portable forwards add up the kernel's taps; the CPU's are in device/kernels/conv.py.
 """
 from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
+from minispore.common import dtype as mstype
 from minispore.device import kernels
 from minispore.ops.primitive import Primitive, Spec, demand_float, namespace
 
@@ -86,8 +88,45 @@ class Window:
         return out
 
 
+class Convolving(Primitive):
+    """Base of the three: they work group by group. `axes`: where the groups lie in the inputs and in the output."""
+    arity, linear = 2, ((0,), (1,))
+    axes: ClassVar[tuple[int, int, int]]
+
+    def plain(self, a, b):
+        """One group's values, by the array API."""
+
+    def kernel(self, out, a, b):
+        """The same on the CPU."""
+
+    def one_group(self) -> "Convolving":
+        """The op on a single group."""
+
+    def groups(self, *arrays):
+        """The arrays of each group in turn."""
+        n = self.groups_of.group
+        for g in range(n):
+            yield [a[(*(slice(None),) * axis, slice(g * (a.shape[axis] // n), (g + 1) * (a.shape[axis] // n)), ...)]
+                   for a, axis in zip(arrays, self.axes, strict=False)]
+
+    def forward(self, a, b):
+        if self.groups_of.group == 1:
+            return self.plain(a, b)
+        one = self.one_group()
+        return namespace(a).concat([one.plain(*part) for part in self.groups(a, b)], axis=self.axes[2])
+
+    def cpu(self, out, a, b):
+        if self.groups_of.group == 1:
+            return self.kernel(out, a, b)
+        one = self.one_group()
+        for *ins, place in self.groups(a, b, out):
+            part = np.empty(place.shape, place.dtype)
+            one.kernel(part, *map(np.ascontiguousarray, ins))
+            place[...] = part
+
+
 @dataclass(frozen=True)
-class Conv2D(Primitive):
+class Conv2D(Convolving):
     """out[n,o,p,q] = Σ_ikl x[n, i, p·s + k·d - top, q·s + l·d - left] · weight[o,i,k,l] (MindSpore: `ops.Conv2D`).
 
     pad_mode "same" keeps ceil(size / stride), "valid" adds nothing, "pad" takes `pad`.
@@ -100,7 +139,7 @@ class Conv2D(Primitive):
     stride: int | tuple = 1
     dilation: int | tuple = 1
     group: int = 1
-    arity, linear = 2, ((0,), (1,))
+    axes = (1, 0, 1)
 
     def __post_init__(self):
         set_ = object.__setattr__
@@ -109,29 +148,41 @@ class Conv2D(Primitive):
         set_(self, "dilation", pair(self.dilation, "Conv2D: dilation"))
         set_(self, "pad", four(self.pad, "Conv2D: pad"))
         _ = self.window             # refuses a padding that pad_mode doesn't use
-        if self.mode != 1 or self.group != 1:
-            raise ValueError(f"Conv2D: mode={self.mode}, group={self.group}; only mode=1 and group=1 are there")
+        if self.mode != 1:
+            raise ValueError(f"Conv2D: mode={self.mode}; only 1 is there. For a depthwise convolution set group to the channels")
+        if not isinstance(self.group, int) or self.group < 1 or self.out_channel % self.group:
+            raise ValueError(f"Conv2D: group {self.group!r} must be a whole number ≥ 1 that divides out_channel "
+                             f"{self.out_channel}")
+
+    @property
+    def groups_of(self) -> "Conv2D":
+        return self
+
+    def one_group(self):
+        return replace(self, out_channel=self.out_channel // self.group, group=1)
 
     @property
     def window(self) -> Window:
         return Window(self.kernel_size, self.stride, self.pad_mode, self.pad, self.dilation)
 
     def rule(self, x, w):
-        return "n i H W, o i K L -> n o P Q"
+        return "n i H W, o i K L -> n o P Q" if self.group == 1 else "n (g i) H W, (g o) i K L -> n (g o) P Q"
 
     def infer(self, x, w):
-        if len(x.shape) != 4 or x.dtype.kind != "f":
+        if len(x.shape) != 4 or not mstype.is_float(x.dtype):
             raise TypeError(f"Conv2D: x is {x.dtype} of shape {x.shape}; it takes float images (batch, channels, "
                             "height, width). Images of a dataset come as uint8 (height, width, channels): map "
                             "[Rescale(1/255, 0), HWC2CHW()] over them, and batch them")
         demand_float(self, x=x, weight=w)
-        want = (self.out_channel, x.shape[1], *self.kernel_size)
-        if w.shape != want:
-            raise ValueError(f"Conv2D: x {x.shape} has {x.shape[1]} channels, so the weight must be {want} (out, in, "
-                             f"height, width); it is {w.shape}. Check in_channels, and that images are (n, c, h, w)")
+        want = (self.out_channel, x.shape[1] // self.group, *self.kernel_size)
+        if w.shape != want or x.shape[1] % self.group:
+            groups = "" if self.group == 1 else f" in {self.group} groups"
+            raise ValueError(f"Conv2D: x {x.shape} has {x.shape[1]} channels{groups}, so the weight must be {want} (out, "
+                             f"in{' / group' if groups else ''}, height, width); it is {w.shape}. Check in_channels"
+                             f"{' and group' if groups else ''}, and that images are (n, c, h, w)")
         return Spec((x.shape[0], self.out_channel, *self.window.plane(x.shape[2:], self, x.shape)), x.dtype)
 
-    def forward(self, x, w):
+    def plain(self, x, w):
         xp, window = namespace(x), self.window
         plane = window.plane(tuple(x.shape[2:]), self, x.shape)
         wide = window.padded(x, 0)
@@ -140,9 +191,7 @@ class Conv2D(Primitive):
             out = out + xp.permute_dims(xp.tensordot(w[:, :, k, l], wide[at], axes=((1,), (1,))), (1, 0, 2, 3))
         return out
 
-    def cpu(self, out, x, w):
-        if not kernels.supported(x.dtype):
-            return super().cpu(out, x, w)
+    def kernel(self, out, x, w):
         kernels.conv2d(x, w, out, self.stride, self.window.pads(x.shape[2:]), self.dilation)
 
     def gradient(self, x, w, out, dout):
@@ -153,23 +202,34 @@ class Conv2D(Primitive):
         return 2 * prod(self.infer(x, w).shape) * prod(w.shape[1:])
 
     def local(self, rule, pieces):
-        return replace(self, out_channel=self.out_channel // (pieces["o"].count if "o" in pieces else 1))
+        g, o = (pieces[f].count if f in pieces else 1 for f in "go")
+        return replace(self, out_channel=self.out_channel // (g * o), group=self.group // g)
 
 
 @dataclass(frozen=True)
-class Conv2DBackpropInput(Primitive):
+class Conv2DBackpropInput(Convolving):
     """Conv2D's transpose in x: each output's gradient, times the weight, added where the kernel looked."""
     conv: Conv2D
     shape: tuple
-    arity, linear = 2, ((0,), (1,))
+    axes = (1, 0, 1)
+
+    @property
+    def groups_of(self):
+        return self.conv
+
+    def one_group(self):
+        return replace(self, conv=self.conv.one_group(), shape=(self.shape[0], self.shape[1] // self.conv.group, *self.shape[2:]))
+
+    def local(self, rule, pieces):
+        return replace(self, conv=self.conv.local(rule, pieces))
 
     def rule(self, dout, w):
-        return "n o P Q, o i K L -> n i H W"
+        return "n o P Q, o i K L -> n i H W" if self.conv.group == 1 else "n (g o) P Q, (g o) i K L -> n (g i) H W"
 
     def infer(self, dout, w):
-        return Spec((dout.shape[0], w.shape[1], *self.shape[2:]), dout.dtype)
+        return Spec((dout.shape[0], w.shape[1] * self.conv.group, *self.shape[2:]), dout.dtype)
 
-    def forward(self, dout, w):
+    def plain(self, dout, w):
         xp, window = namespace(dout), self.conv.window
         (h, wd), (top, bottom, left, right) = self.shape[2:], window.pads(self.shape[2:])
         wide = xp.zeros((dout.shape[0], w.shape[1], h + top + bottom, wd + left + right), dtype=dout.dtype)
@@ -178,9 +238,7 @@ class Conv2DBackpropInput(Primitive):
             wide[at] = wide[at] + xp.permute_dims(term, (1, 0, 2, 3))
         return wide[:, :, top:top + h, left:left + wd]
 
-    def cpu(self, out, dout, w):
-        if not kernels.supported(dout.dtype):
-            return super().cpu(out, dout, w)
+    def kernel(self, out, dout, w):
         conv = self.conv
         kernels.conv2d_input(dout, w, out, conv.stride, conv.window.pads(self.shape[2:]), conv.dilation)
 
@@ -192,19 +250,29 @@ class Conv2DBackpropInput(Primitive):
 
 
 @dataclass(frozen=True)
-class Conv2DBackpropFilter(Primitive):
+class Conv2DBackpropFilter(Convolving):
     """Conv2D's transpose in the weight: each tap's inputs times the output's gradient, summed over n, p, q."""
     conv: Conv2D
     shape: tuple
-    arity, linear = 2, ((0,), (1,))
+    axes = (1, 1, 0)
+
+    @property
+    def groups_of(self):
+        return self.conv
+
+    def one_group(self):
+        return replace(self, conv=self.conv.one_group(), shape=(self.shape[0] // self.conv.group, *self.shape[1:]))
+
+    def local(self, rule, pieces):
+        return replace(self, conv=self.conv.local(rule, pieces))
 
     def rule(self, dout, x):
-        return "n o P Q, n i H W -> o i K L"
+        return "n o P Q, n i H W -> o i K L" if self.conv.group == 1 else "n (g o) P Q, n (g i) H W -> (g o) i K L"
 
     def infer(self, dout, x):
-        return Spec((dout.shape[1], x.shape[1], *self.shape[2:]), dout.dtype)
+        return Spec((dout.shape[1], x.shape[1] // self.conv.group, *self.shape[2:]), dout.dtype)
 
-    def forward(self, dout, x):
+    def plain(self, dout, x):
         xp, window = namespace(dout), self.conv.window
         wide = window.padded(x, 0)
         out = xp.zeros((dout.shape[1], x.shape[1], *self.shape[2:]), dtype=dout.dtype)
@@ -212,9 +280,7 @@ class Conv2DBackpropFilter(Primitive):
             out[:, :, k, l] = xp.tensordot(dout, wide[at], axes=((0, 2, 3), (0, 2, 3)))
         return out
 
-    def cpu(self, out, dout, x):
-        if not kernels.supported(dout.dtype):
-            return super().cpu(out, dout, x)
+    def kernel(self, out, dout, x):
         conv = self.conv
         kernels.conv2d_filter(dout, x, out, conv.stride, conv.window.pads(x.shape[2:]), conv.dilation)
 
@@ -222,4 +288,4 @@ class Conv2DBackpropFilter(Primitive):
         return (lambda: self.conv(x, d)), (lambda: Conv2DBackpropInput(self.conv, x.shape)(dout, d))
 
     def flops(self, dout, x):
-        return 2 * prod(dout.shape) * x.shape[1] * prod(self.shape[2:])
+        return 2 * prod(dout.shape) * prod(self.shape[1:])

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison and elementary functions: one value out for each value in, with broadcasting."""
+"""Arithmetic: one value out for each value in, with broadcasting. The bases Unary and Binary are here."""
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from minispore.ops.primitive import Primitive, Spec, as_tensor, namespace
 
 
 class Unary(Primitive):
-    """y = f(x); `function` is f's name in the array API and in numpy."""
+    """y = f(x); `function` is f's name in the array API and in numpy, where it has one there."""
     function: ClassVar[str] = ""
     floating: ClassVar[bool] = True             # f of an integer is a float
 
@@ -22,7 +22,10 @@ class Unary(Primitive):
         return getattr(namespace(x), self.function)(x)
 
     def cpu(self, out, x):
-        getattr(np, self.function)(x, out=out)
+        if self.function:
+            getattr(np, self.function)(x, out=out)
+        else:
+            super().cpu(out, x)
 
 
 class Neg(Unary):
@@ -39,33 +42,17 @@ class Abs(Unary):
         return (dout * F.sign(x),)
 
 
-class Sign(Unary):
-    """-1, 0 or 1."""
-    function, floating = "sign", False
+class Step(Unary):
+    """Base of functions that are constant between their jumps: their gradient is zero."""
+    floating = False
 
     def gradient(self, x, out, dout):
         return (None,)
 
 
-class Exp(Unary):
-    function = "exp"
-
-    def gradient(self, x, out, dout):
-        return (dout * out,)
-
-
-class Log(Unary):
-    function = "log"
-
-    def gradient(self, x, out, dout):
-        return (dout / x,)
-
-
-class Sqrt(Unary):
-    function = "sqrt"
-
-    def gradient(self, x, out, dout):
-        return (dout * 0.5 / out,)
+class Sign(Step):
+    """-1, 0 or 1."""
+    function = "sign"
 
 
 class Square(Unary):
@@ -74,56 +61,6 @@ class Square(Unary):
     def gradient(self, x, out, dout):
         return (dout * 2 * x,)
 
-
-class Tanh(Unary):
-    function = "tanh"
-
-    def gradient(self, x, out, dout):
-        return (dout * (1 - out * out),)
-
-
-class Sigmoid(Unary):
-    """1 / (1 + exp(-x)), through tanh so that no exp overflows."""
-
-    def forward(self, x):
-        return 0.5 * namespace(x).tanh(0.5 * x) + 0.5
-
-    def cpu(self, out, x):
-        np.tanh(0.5 * x, out=out)
-        out *= 0.5
-        out += 0.5
-
-    def gradient(self, x, out, dout):
-        return (dout * out * (1 - out),)
-
-
-class ReLU(Unary):
-    """max(x, 0); NaN stays NaN."""
-    floating = False
-
-    def forward(self, x):
-        xp = namespace(x)
-        return xp.where(x < 0, xp.zeros_like(x), x)
-
-    def cpu(self, out, x):
-        np.maximum(x, 0, out=out)
-
-    def gradient(self, x, out, dout):
-        return (ReLUGrad()(dout, out),)
-
-
-class LogicalNot(Unary):
-    function, floating = "logical_not", False
-
-    def take(self, *args):
-        op, (x,) = Primitive.take(self, *args)
-        return op, [F.cast(x, mstype.bool_)]
-
-    def gradient(self, x, out, dout):
-        return (None,)
-
-
-# ---- two inputs --------------------------------------------------------------------------------
 
 class Binary(Primitive):
     """z = f(x, y) with numpy's broadcasting; dtypes meet as `common.dtype.promote` says."""
@@ -226,71 +163,27 @@ class Minimum(Extreme):
     function = "minimum"
 
 
-class Compare(Binary):
-    """A bool for each pair; no gradient."""
-    result = mstype.bool_
+class FloorDiv(Binary):
+    """x / y rounded down, as Python's //; its gradient is zero."""
+    function = "floor_divide"
 
     def gradient(self, x, y, out, dout):
         return None, None
 
 
-class Equal(Compare):
-    function = "equal"
+class FloorMod(Binary):
+    """x - y · floor(x / y), as Python's %: the sign is y's."""
+    function = "remainder"
 
+    def partials(self, x, y, out, d):
+        return lambda: d, lambda: -(d * F.floor_div(x, y))
 
-class NotEqual(Compare):
-    function = "not_equal"
-
-
-class Less(Compare):
-    function = "less"
-
-
-class LessEqual(Compare):
-    function = "less_equal"
-
-
-class Greater(Compare):
-    function = "greater"
-
-
-class GreaterEqual(Compare):
-    function = "greater_equal"
-
-
-class LogicalAnd(Compare):
-    function, operand = "logical_and", mstype.bool_
-
-
-class LogicalOr(Compare):
-    function, operand = "logical_or", mstype.bool_
-
-
-class ReLUGrad(Primitive):
-    """The upstream gradient where the ReLU's output is positive, else 0."""
-    arity, linear = 2, ((0,),)
-
-    def rule(self, *shapes):
-        return "..., ... -> ..."
-
-    def forward(self, dout, y):
-        xp = namespace(y)
-        return xp.where(y > 0, dout, xp.zeros_like(dout))
-
-    def cpu(self, out, dout, y):
-        np.multiply(dout, y > 0, out=out)
-
-    def gradient(self, dout, y, out, d):
-        return (lambda: ReLUGrad()(d, y)), None
-
-
-# ---- conversions and choices --------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Cast(Primitive):
     """The same values in another dtype."""
     dtype: np.dtype = mstype.float32
-    call_attributes, linear = ("dtype",), ((0,),)
+    call_attributes, linear, widens = ("dtype",), ((0,),), False
 
     def __post_init__(self):
         object.__setattr__(self, "dtype", mstype.to_dtype(self.dtype))
@@ -306,33 +199,3 @@ class Cast(Primitive):
 
     def gradient(self, x, out, dout):
         return (F.cast(dout, x.dtype) if mstype.is_float(x.dtype) else None,)
-
-
-class Select(Primitive):
-    """x where the condition holds, else y; shapes broadcast (MindSpore: `ops.Select`, `ops.where`)."""
-    arity = 3
-    linear = ((1, 2),)
-
-    def rule(self, *shapes):
-        return "..., ..., ... -> ..."
-
-    def take(self, *args):
-        if len(args) != 3:
-            raise TypeError(f"Select: got {len(args)} arguments, it takes (condition, x, y)")
-        _, (x, y) = Add().take(*args[1:])
-        return self, [F.cast(as_tensor(args[0], self, 0), mstype.bool_), x, y]
-
-    def infer(self, c, x, y):
-        try:
-            return Spec(np.broadcast_shapes(c.shape, x.shape, y.shape), x.dtype)
-        except ValueError:
-            raise ValueError(f"Select: shapes {c.shape}, {x.shape} and {y.shape} don't broadcast; from the right, "
-                             "dims must be equal or 1") from None
-
-    def forward(self, c, x, y):
-        return namespace(x).where(c, x, y)
-
-    def gradient(self, c, x, y, out, dout):
-        zero = F.zeros_like(dout)
-        return (None, lambda: F.unbroadcast(F.select(c, dout, zero), x.shape),
-                lambda: F.unbroadcast(F.select(c, zero, dout), y.shape))

@@ -29,7 +29,7 @@ class MatMul(Primitive):
         if len(b) != 2 or not a or (self.transpose_a and len(a) != 2):
             raise ValueError(f"MatMul: x has shape {a}, w {b}; w must have two dims and x at least one"
                              f"{', exactly two with transpose_a' if self.transpose_a else ''}. "
-                             "Multiply batches of matrices one by one")
+                             "For batches of matrices there is ops.BatchMatMul, or ops.matmul")
         (k, m), (kw, n) = (a if self.transpose_a else (a[-1], a[:-1])), (b[::-1] if self.transpose_b else b)
         if k != kw:
             raise ValueError(f"MatMul: x {a}{' transposed' if self.transpose_a else ''} has {k} columns but w {b}"
@@ -60,6 +60,57 @@ class MatMul(Primitive):
 
     def flops(self, x, w):
         return 2 * prod(self.infer(x, w).shape) * x.shape[0 if self.transpose_a else -1]
+
+
+@dataclass(frozen=True)
+class BatchMatMul(Primitive):
+    """Matrices a (…, m, k) times b (…, k, n), one by one: (…, m, n); leading dims broadcast (MindSpore: `ops.BatchMatMul`).
+
+    transpose_a: a is given as (…, k, m). transpose_b: b is given as (…, n, k).
+    """
+    transpose_a: bool = False
+    transpose_b: bool = False
+    arity, linear = 2, ((0,), (1,))
+
+    def rule(self, a, b):
+        return f"... {'k m' if self.transpose_a else 'm k'}, ... {'n k' if self.transpose_b else 'k n'} -> ... m n"
+
+    def infer(self, a, b):
+        demand_float(self, a=a, b=b)
+        if len(a.shape) < 2 or len(b.shape) < 2:
+            raise ValueError(f"BatchMatMul: a has shape {a.shape}, b {b.shape}; both need at least two dims")
+        m, k = a.shape[-2:][::-1] if self.transpose_a else a.shape[-2:]
+        kb, n = b.shape[-2:][::-1] if self.transpose_b else b.shape[-2:]
+        if k != kb:
+            raise ValueError(f"BatchMatMul: a {a.shape}{' transposed' if self.transpose_a else ''} has {k} columns but b "
+                             f"{b.shape}{' transposed' if self.transpose_b else ''} has {kb} rows; they must be equal")
+        try:
+            lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        except ValueError:
+            raise ValueError(f"BatchMatMul: the leading dims of a {a.shape} and b {b.shape} don't broadcast; they must be "
+                             "equal or 1") from None
+        return Spec((*lead, m, n), a.dtype)
+
+    def _operands(self, a, b):
+        xp = namespace(a)
+        return (xp.matrix_transpose(a) if self.transpose_a else a), (xp.matrix_transpose(b) if self.transpose_b else b)
+
+    def forward(self, a, b):
+        return namespace(a).matmul(*self._operands(a, b))
+
+    def cpu(self, out, a, b):
+        np.matmul(*self._operands(a, b), out=out)
+
+    def gradient(self, a, b, out, dout):
+        ta, tb = self.transpose_a, self.transpose_b
+        def to_a():
+            return F.unbroadcast(BatchMatMul(tb, True)(b, dout) if ta else BatchMatMul(False, not tb)(dout, b), a.shape)
+        def to_b():
+            return F.unbroadcast(BatchMatMul(True, ta)(dout, a) if tb else BatchMatMul(not ta, False)(a, dout), b.shape)
+        return to_a, to_b
+
+    def flops(self, a, b):
+        return 2 * prod(self.infer(a, b).shape) * a.shape[-2 if self.transpose_a else -1]
 
 
 class Contract(Primitive):

@@ -1,10 +1,11 @@
-"""Cross-entropy as a function, composed of ops (MindSpore: `ops.cross_entropy`)."""
+"""Cross-entropy and negative log likelihood, composed of ops (MindSpore: `ops.cross_entropy`, `ops.nll_loss`)."""
 from math import prod
 
 from minispore.common import dtype as mstype
 from minispore.common.tensor import Tensor
 from minispore.ops import functional as F
-from minispore.ops.softmax import SparseSoftmaxCrossEntropyWithLogits
+from minispore.ops.function.nn import check_reduction
+from minispore.ops.softmax import NegativeLogLikelihood, SparseSoftmaxCrossEntropyWithLogits
 
 
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0) -> Tensor:
@@ -23,41 +24,55 @@ def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean
     0.6931
     """
     check_reduction("cross_entropy", reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing {label_smoothing} must be between 0 and 1")
     axis = 0 if input.ndim == 1 else 1
-    classes = input.shape[axis] if input.ndim else 0
-    if not mstype.is_integer(target.dtype):
-        if target.shape != input.shape:
-            raise TypeError(f"cross_entropy: labels of shape {target.shape} are {target.dtype}: neither class indices "
-                            f"(integers of shape {_without(input.shape, axis)}) nor probabilities of the logits' shape "
-                            f"{input.shape}. Class indices need TypeCast(ms.int32) in the dataset or .astype(ms.int32)")
-        return _of_probabilities(input, target, weight, reduction, label_smoothing, axis)
-    if target.shape != _without(input.shape, axis):
-        raise ValueError(f"cross_entropy: logits {input.shape} need class indices of shape "
-                         f"{_without(input.shape, axis)}, got {target.shape}")
+    if mstype.is_integer(target.dtype):
+        return of_indices("cross_entropy", SparseSoftmaxCrossEntropyWithLogits(), F.log_softmax, input, target, weight,
+                          ignore_index, reduction, label_smoothing)
+    _demand_smoothing("cross_entropy", label_smoothing)
+    if target.shape != input.shape:
+        raise TypeError(f"cross_entropy: labels of shape {target.shape} are {target.dtype}: neither class indices "
+                        f"(integers of shape {_without(input.shape, axis)}) nor probabilities of the logits' shape "
+                        f"{input.shape}. Class indices need TypeCast(ms.int32) in the dataset or .astype(ms.int32)")
+    return _of_probabilities(input, target, weight, reduction, label_smoothing, axis)
+
+
+def nll_loss(inputs, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0) -> Tensor:
+    """-inputs[target], of log probabilities (batch, classes, …) and class indices (batch, …); else as `cross_entropy`."""
+    return of_indices("nll_loss", NegativeLogLikelihood(), lambda x: x, inputs, target, weight, ignore_index, reduction,
+                      label_smoothing)
+
+
+def of_indices(name, op, log_probabilities, x, target, weight, ignore_index, reduction, smoothing) -> Tensor:
+    """A loss of class indices: `op` gives each row's from x, whose log_probabilities are wanted for the smoothing."""
+    check_reduction(name, reduction)
+    _demand_smoothing(name, smoothing)
+    axis = 0 if x.ndim == 1 else 1
+    classes = x.shape[axis] if x.ndim else 0
+    if not mstype.is_integer(target.dtype) or target.shape != _without(x.shape, axis):
+        raise ValueError(f"{name}: logits {x.shape} need class indices of shape {_without(x.shape, axis)}, integers; got "
+                         f"{target.dtype} of shape {target.shape}")
     counted = F.not_equal(target, ignore_index)
     if not 0 <= ignore_index < classes:             # else it is an ordinary class to the op
         target = F.select(counted, target, F.zeros_like(target))
-    last = _move_last(input, axis)
-    row = SparseSoftmaxCrossEntropyWithLogits()(last, target)
-    share = F.cast(counted, input.dtype)
+    x = _move_last(x, axis)
+    row = op(x, target)
+    share = F.cast(counted, x.dtype)
     if weight is not None:
-        weight = _weight(weight, classes, input)
+        weight = _weight(name, weight, classes, x)
         share = share * F.gather(weight, target, 0)
     loss = row * share
-    if label_smoothing:
-        logp = F.log_softmax(last, -1)
-        even = -F.sum(logp if weight is None else logp * weight, -1) * F.cast(counted, input.dtype)
-        loss = loss * (1 - label_smoothing) + even * (label_smoothing / classes)
+    if smoothing:
+        logp = log_probabilities(x)
+        even = -F.sum(logp if weight is None else logp * weight, -1) * F.cast(counted, x.dtype)
+        loss = loss * (1 - smoothing) + even * (smoothing / classes)
     if reduction == "mean":
         return F.sum(loss) / F.sum(share)
     return F.sum(loss) if reduction == "sum" else loss
 
 
-def check_reduction(name: str, reduction: str) -> None:
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"{name}: reduction {reduction!r} must be 'mean', 'sum' or 'none'")
+def _demand_smoothing(name, smoothing):
+    if not 0 <= smoothing <= 1:
+        raise ValueError(f"{name}: label_smoothing {smoothing} must be between 0 and 1")
 
 
 def _of_probabilities(input, target, weight, reduction, smoothing, axis):
@@ -65,15 +80,15 @@ def _of_probabilities(input, target, weight, reduction, smoothing, axis):
     if smoothing:
         target = target * (1 - smoothing) + smoothing / classes
     terms = F.log_softmax(_move_last(input, axis), -1) * _move_last(target, axis)
-    loss = -F.sum(terms if weight is None else terms * _weight(weight, classes, input), -1)
+    loss = -F.sum(terms if weight is None else terms * _weight("cross_entropy", weight, classes, input), -1)
     if reduction == "mean":
         return F.sum(loss) / max(prod(loss.shape), 1)
     return F.sum(loss) if reduction == "sum" else loss
 
 
-def _weight(weight, classes, input):
+def _weight(name, weight, classes, input):
     if weight.shape != (classes,):
-        raise ValueError(f"cross_entropy: weight has shape {weight.shape}; one factor a class is needed, ({classes},)")
+        raise ValueError(f"{name}: weight has shape {weight.shape}; one factor a class is needed, ({classes},)")
     return F.cast(weight, input.dtype)
 
 

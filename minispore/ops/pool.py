@@ -1,5 +1,6 @@
-"""MaxPool, its gradient, and that one's gradient: all three look for the first largest value of each window."""
-from dataclasses import dataclass
+"""Pooling. MaxPool, its gradient, and that one's gradient look for the first largest value of each window; AvgPool and its
+gradient are each other's transpose."""
+from dataclasses import astuple, dataclass
 from math import inf, prod
 
 from minispore.device import kernels
@@ -8,8 +9,8 @@ from minispore.ops.primitive import Primitive, Spec, demand_float, namespace
 
 
 @dataclass(frozen=True)
-class MaxPool(Primitive):
-    """The largest value of each window; padding never wins (MindSpore: `ops.MaxPool`). x is (n, c, h, w)."""
+class Pool(Primitive):
+    """Base: one value for each window of x (n, c, h, w)."""
     kernel_size: int | tuple = 1
     strides: int | tuple = 1
     pad_mode: str = "valid"
@@ -45,6 +46,14 @@ class MaxPool(Primitive):
         demand_float(self, x=x)
         return Spec(self.out_shape(x), x.dtype)
 
+    def flops(self, *xs):
+        return prod(self.out_shape(xs[0])) * prod(self.kernel_size)
+
+
+@dataclass(frozen=True)
+class MaxPool(Pool):
+    """The largest value of each window; padding never wins (MindSpore: `ops.MaxPool`). x is (n, c, h, w)."""
+
     def forward(self, x):
         xp, plane, wide = namespace(x), self.out_shape(x)[2:], self.window.padded(x, -inf)
         best = None
@@ -56,8 +65,6 @@ class MaxPool(Primitive):
         self._kernel(kernels.max_pool, x, (x,), out)
 
     def _kernel(self, kernel, x, arrays, out):
-        if not kernels.supported(x.dtype):
-            return Primitive.cpu(self, out, *arrays)
         kernel(*arrays, out, self.kernel_size, self.strides, self.window.pads(x.shape[2:]))
 
     def winners(self, x):
@@ -72,9 +79,6 @@ class MaxPool(Primitive):
 
     def gradient(self, x, out, dout):
         return (lambda: MaxPoolGrad(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, dout),)
-
-    def flops(self, *xs):
-        return prod(self.out_shape(xs[0])) * prod(self.kernel_size)
 
 
 @dataclass(frozen=True)
@@ -128,3 +132,60 @@ class MaxPoolGather(MaxPool):
 
     def gradient(self, x, g, out, dout):
         return None, (lambda: MaxPoolGrad(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, dout))
+
+
+@dataclass(frozen=True)
+class AvgPool(Pool):
+    """The mean of each window (MindSpore: `ops.AvgPool`). x is (n, c, h, w).
+
+    With pad_mode "same" padding doesn't count, with "pad" it does unless count_include_pad is False; divisor: divide by
+    this number instead.
+    """
+    count_include_pad: bool = True
+    divisor: int | None = None
+    linear = ((0,),)
+
+    def share(self, xp, plane, dtype):
+        """What each value of a window counts: a number, or (1, 1, p, q) of them."""
+        if self.divisor is not None:
+            return 1 / self.divisor
+        if self.pad_mode == "valid" or (self.pad_mode == "pad" and self.count_include_pad):
+            return 1 / prod(self.kernel_size)
+        inside = self.window.padded(xp.ones((1, 1, *plane), dtype=dtype), 0)
+        taps = self.window.taps(self.window.plane(plane, self, plane))
+        return 1 / sum((inside[at] for _k, _l, at in taps), xp.zeros((), dtype=dtype))
+
+    def forward(self, x):
+        xp, wide, total = namespace(x), self.window.padded(x, 0), None
+        for _k, _l, at in self.window.taps(self.out_shape(x)[2:]):
+            total = wide[at] if total is None else total + wide[at]
+        return total * self.share(xp, tuple(x.shape[2:]), x.dtype)
+
+    def gradient(self, x, out, dout):
+        return (AvgPoolGrad(*astuple(self), x.shape[2:])(dout),)
+
+
+@dataclass(frozen=True)
+class AvgPoolGrad(AvgPool):
+    """AvgPool's transpose: each window's gradient spread evenly over a plane of the given size."""
+    plane: tuple[int, int] = (1, 1)
+
+    def rule(self, *shapes):
+        return "n c P Q -> n c H W"
+
+    def infer(self, dout):
+        return Spec((*dout.shape[:2], *self.plane), dout.dtype)
+
+    def forward(self, dout):
+        xp, (h, w), (top, bottom, left, right) = namespace(dout), self.plane, self.window.pads(self.plane)
+        wide = xp.zeros((*dout.shape[:2], h + top + bottom, w + left + right), dtype=dout.dtype)
+        dout = dout * self.share(xp, self.plane, dout.dtype)
+        for _k, _l, at in self.window.taps(tuple(dout.shape[2:])):
+            wide[at] = wide[at] + dout
+        return wide[:, :, top:top + h, left:left + w]
+
+    def gradient(self, dout, out, d):
+        return (AvgPool(*astuple(self)[:-1])(d),)
+
+    def flops(self, dout):
+        return prod(dout.shape) * prod(self.kernel_size)

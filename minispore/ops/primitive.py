@@ -14,6 +14,7 @@ them. What a subclass says:
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from numbers import Number
 from typing import Any, ClassVar, NamedTuple
@@ -49,6 +50,8 @@ class Primitive:
     effect: ClassVar[bool] = False              # it is run even if nobody uses its output, and in program order
     gradient_waits: ClassVar[bool] = False      # its gradient is run even if none arrives: another rank waits for it
     view: ClassVar[bool] = False                # forward only looks at its input's memory in another way
+    fresh: ClassVar[bool] = False               # its values differ from run to run (random numbers)
+    widens: ClassVar[bool] = True               # 16-bit floats are computed in float32 and rounded once
 
     @property
     def name(self) -> str:
@@ -112,13 +115,35 @@ class Primitive:
         else:
             out = np.empty(spec.shape, spec.dtype)
         with np.errstate(all="ignore"):         # NaN and inf are values; Model.train is who complains
-            self.cpu(out, *arrays)
+            self.runner((*arrays, *(out if isinstance(out, list) else (out,))))(out, *arrays)
         return out
+
+    def runner(self, values):
+        """`cpu` for values (arrays or specs) of these dtypes."""
+        return partial(_widened, self.cpu) if self.widens and any(v.dtype in mstype.NARROW for v in values) else self.cpu
 
     def bound_rule(self, ins: Sequence, outs: Sequence) -> Rule | None:
         """The rule for these input and output shapes."""
         rule = self.rule(*ins)
         return bind(rule, ins, outs) if isinstance(rule, str) else rule
+
+
+def _widened(cpu, out, *xs) -> None:
+    """cpu with 16-bit floats as float32: neither BLAS nor Numba knows them, and sums would end at 65504."""
+    wide = [o.astype(np.float32) if o.dtype in mstype.NARROW else o for o in (out if isinstance(out, list) else (out,))]
+    cpu(wide if isinstance(out, list) else wide[0], *(x.astype(np.float32) if x.dtype in mstype.NARROW else x for x in xs))
+    for o, w in zip(out if isinstance(out, list) else (out,), wide, strict=True):
+        if o is not w:
+            np.copyto(o, w, casting="unsafe")
+
+
+@dataclass(frozen=True)
+class Composite:
+    """An op made of other ops: it has MindSpore's name and attributes, but its rule, gradient and cost are its parts'."""
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
 
 
 def specs(spec) -> list[Spec]:
@@ -135,7 +160,7 @@ def as_tensor(x, op: Primitive, index: int, like: np.dtype | None = None) -> Ten
     if isinstance(x, Number) and not isinstance(x, complex):
         natural = mstype.int64 if isinstance(x, (int, np.integer)) else mstype.float32
         if like is not None:
-            natural = like if mstype.promote(like, natural).kind == like.kind else mstype.promote(like, natural)
+            natural = mstype.beside(like, natural)
         return Tensor.from_numpy(np.array(x, natural))
     if isinstance(x, (np.ndarray, list, tuple)):
         return Tensor(x)

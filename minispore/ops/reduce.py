@@ -1,4 +1,4 @@
-"""Reductions over some axes: sum, mean, max, min, prod, and where the largest value stands."""
+"""Reductions over some axes: sum, mean, max, min, prod, any, all, and where the extreme value stands."""
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -7,7 +7,7 @@ import numpy as np
 
 from minispore.common import dtype as mstype
 from minispore.ops import functional as F
-from minispore.ops.primitive import Primitive, Spec, namespace, normal_axis
+from minispore.ops.primitive import Composite, Primitive, Spec, namespace, normal_axis
 from minispore.ops.rule import letters
 
 
@@ -96,8 +96,8 @@ class ReduceMean(Reduce):
         return namespace(x).sum(x, axis=self.axes(x.ndim), keepdims=self.keep_dims) / self.divisor(x)
 
     def cpu(self, out, x):
-        wide = np.float32 if x.dtype == np.float16 else x.dtype     # float16 ends at 65504
-        np.copyto(out, x.sum(axis=self.axes(x.ndim), keepdims=self.keep_dims, dtype=wide) / self.divisor(x), casting="unsafe")
+        np.sum(x, axis=self.axes(x.ndim), keepdims=self.keep_dims, out=out)
+        np.divide(out, self.divisor(x), out=out)
 
     def gradient(self, x, out, dout):
         return (self.spread(dout * (1 / self.divisor(x)), x),)
@@ -161,10 +161,34 @@ def product_of_others(x):
     return F.reshape(both, x.shape)
 
 
+class Logical(Reduce):
+    """ReduceAny, ReduceAll: of bools; numbers are taken for "not zero". No gradient."""
+
+    def take(self, *args):
+        op, (x,) = super().take(*args)
+        return op, [F.cast(x, mstype.bool_)]
+
+    def gradient(self, x, out, dout):
+        return (None,)
+
+
+class ReduceAny(Logical):
+    function, reduction = "any", "max"
+
+
+class ReduceAll(Logical):
+    function, reduction = "all", "min"
+
+
 @dataclass(frozen=True)
 class Argmax(Primitive):
-    """Index (int32) of the largest value along an axis, the first of equals (MindSpore: `ops.Argmax`)."""
+    """Index (int32 by default) of the largest value along an axis, the first of equals (MindSpore: `ops.Argmax`)."""
     axis: int = -1
+    output_type: np.dtype = mstype.int32
+    function: ClassVar[str] = "argmax"
+
+    def __post_init__(self):
+        object.__setattr__(self, "output_type", mstype.to_dtype(self.output_type))
 
     def rule(self, shape):
         names, axis = letters(len(shape)), normal_axis(self.axis, len(shape), self)
@@ -175,12 +199,35 @@ class Argmax(Primitive):
     def infer(self, x):
         axis = normal_axis(self.axis, len(x.shape), self)
         if not x.shape[axis]:
-            raise ValueError(f"Argmax: axis {self.axis} of shape {x.shape} is empty; there is no largest value")
-        return Spec(tuple(n for i, n in enumerate(x.shape) if i != axis), mstype.int32)
+            raise ValueError(f"{self.name}: axis {self.axis} of shape {x.shape} is empty; there is no extreme value")
+        return Spec(tuple(n for i, n in enumerate(x.shape) if i != axis), self.output_type)
 
     def forward(self, x):
         xp = namespace(x)
-        return xp.astype(xp.argmax(x, axis=self.axis), xp.int32)
+        return xp.astype(getattr(xp, self.function)(x, axis=self.axis), getattr(xp, self.output_type.name))
 
     def gradient(self, x, out, dout):
         return (None,)
+
+
+class Argmin(Argmax):
+    """Index (int32 by default) of the smallest value along an axis, the first of equals (MindSpore: `ops.Argmin`)."""
+    function = "argmin"
+
+
+@dataclass(frozen=True)
+class ArgMaxWithValue(Composite):
+    """(index, value) of the largest along an axis; the gradient goes to the first (MindSpore: `ops.ArgMaxWithValue`)."""
+    axis: int = 0
+    keep_dims: bool = False
+    place: ClassVar[type] = Argmax
+
+    def __call__(self, x):
+        index = F.expand_dims(self.place(self.axis)(x), self.axis)
+        value = F.gather_elements(x, self.axis, index)
+        return (index, value) if self.keep_dims else (F.squeeze(index, self.axis), F.squeeze(value, self.axis))
+
+
+class ArgMinWithValue(ArgMaxWithValue):
+    """(index, value) of the smallest along an axis; the gradient goes to the first (MindSpore: `ops.ArgMinWithValue`)."""
+    place = Argmin

@@ -79,13 +79,14 @@ def _sizes(terms: list[list[Dim]], shapes: list[Shape], text: str) -> dict[str, 
     for dim, n in flat:
         if len(dim) == 1:
             sizes[dim[0]] = max(sizes.get(dim[0], 0), n) if n else 0
-    for dim, n in flat:
-        unknown = [f for f in dim if f not in sizes]
-        if len(unknown) == 1:
-            known = prod(sizes[f] for f in dim if f in sizes)
-            sizes[unknown[0]] = n // known if known else 0
-        elif unknown:
-            raise ValueError(f"rule '{text}': the sizes of {unknown} can't be told from the shapes {shapes}")
+    compound = [(dim, n) for dim, n in flat if len(dim) > 1]
+    while unknown := [(dim, n) for dim, n in compound if any(f not in sizes for f in dim)]:
+        solvable = next(((dim, n) for dim, n in unknown if sum(f not in sizes for f in dim) == 1), None)
+        if solvable is None:
+            raise ValueError(f"rule '{text}': the sizes of {unknown[0][0]} can't be told from the shapes {shapes}")
+        dim, n = solvable
+        known = prod(sizes[f] for f in dim if f in sizes)
+        sizes[next(f for f in dim if f not in sizes)] = n // known if known else 0
     for dim, n in flat:
         whole = prod(sizes[f] for f in dim)
         broadcast = n == 1 and len(dim) == 1 and re.fullmatch(r"e\d+", dim[0])

@@ -12,7 +12,7 @@ from minispore.ops.rule import letters, reshape_rule
 
 class Movement(Primitive):
     """Base: no arithmetic, and linear in all inputs together."""
-    linear = ((0,),)
+    linear, widens = ((0,),), False
 
     def flops(self, *xs):
         return 0

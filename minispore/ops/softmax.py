@@ -69,41 +69,50 @@ def _demand_labels(op, logits, labels):
                          f"for each row), got {labels.shape}")
 
 
-class SparseSoftmaxCrossEntropyWithLogits(Primitive):
-    """-log softmax(logits)[label] for each row: logits (…, classes), integer labels (…) -> (…).
+class NegativeLogLikelihood(Primitive):
+    """-logp[label] for each row: log probabilities (…, classes), integer labels (…) -> (…).
 
     A label outside 0 … classes-1 is a ValueError that names it.
     """
     arity = 2
 
-    def rule(self, logits, labels):
+    def rule(self, logp, labels):
         lead = " ".join(letters(len(labels)))
         return f"{lead} X, {lead} -> {lead}"
 
-    def infer(self, logits, labels):
-        demand_float(self, logits=logits)
-        _demand_labels(self, logits, labels)
-        return Spec(labels.shape, logits.dtype)
+    def infer(self, logp, labels):
+        demand_float(self, logits=logp)
+        _demand_labels(self, logp, labels)
+        return Spec(labels.shape, logp.dtype)
 
-    def forward(self, logits, labels):
-        xp, classes = namespace(logits), logits.shape[-1]
+    def forward(self, logp, labels):
+        xp, classes = namespace(logp), logp.shape[-1]
         outside = (labels < 0) | (labels >= classes)
         if bool(xp.any(outside)):
             bad = int(xp.max(xp.where(outside, labels, xp.zeros_like(labels))))
             bad = bad if bad else int(xp.min(labels))
-            raise ValueError(f"{self.name}: label {bad} is outside 0 … {classes - 1} (logits {tuple(logits.shape)}); "
+            raise ValueError(f"{self.name}: label {bad} is outside 0 … {classes - 1} (logits {tuple(logp.shape)}); "
                              "check the labels, the last layer's out_channels, or ignore_index")
-        logp = LogSoftmax(-1).forward(logits)
         hit = xp.expand_dims(labels, axis=-1) == xp.arange(classes, dtype=labels.dtype)
         return -xp.sum(xp.where(hit, logp, xp.zeros_like(logp)), axis=-1)
 
-    def gradient(self, logits, labels, out, dout):
-        classes = logits.shape[-1]
-        hot = F.cast(F.one_hot(labels, classes), logits.dtype)
-        return (Softmax(-1)(logits) - hot) * F.expand_dims(dout, -1), None
+    def gradient(self, logp, labels, out, dout):
+        hot = F.cast(F.one_hot(labels, logp.shape[-1]), logp.dtype)
+        return -hot * F.expand_dims(dout, -1), None
 
-    def flops(self, logits, labels):
-        return 5 * prod(logits.shape)
+    def flops(self, logp, labels):
+        return 5 * prod(logp.shape)
+
+
+class SparseSoftmaxCrossEntropyWithLogits(NegativeLogLikelihood):
+    """The same of log softmax(logits): cross-entropy for each row, logits (…, classes), integer labels (…) -> (…)."""
+
+    def forward(self, logits, labels):
+        return super().forward(LogSoftmax(-1).forward(logits), labels)
+
+    def gradient(self, logits, labels, out, dout):
+        hot = F.cast(F.one_hot(labels, logits.shape[-1]), logits.dtype)
+        return (Softmax(-1)(logits) - hot) * F.expand_dims(dout, -1), None
 
 
 class SoftmaxCrossEntropyWithLogits(Primitive):

@@ -19,11 +19,13 @@ class Progress:
                                 TimeRemainingColumn())
             self.bar.start()
 
-    def begin_epoch(self, epoch: int) -> None:
-        self.epoch, self.step, self.total = epoch, 0, 0.0
+    def begin_epoch(self, epoch: int, done: int = 0) -> None:
+        """An epoch of which `done` steps were made before this run."""
+        self.epoch, self.step, self.done, self.total = epoch, done, done, 0.0
         self.begin = self.shown = perf_counter()
         if self.bar:
-            self.task = self.bar.add_task("", total=self.steps, epoch=epoch, epochs=self.epochs, loss=float("nan"), speed=0)
+            self.task = self.bar.add_task("", total=self.steps, completed=done, epoch=epoch, epochs=self.epochs,
+                                          loss=float("nan"), speed=0)
 
     def advance(self, loss: float) -> None:
         """One more step; `loss` is its mean loss on this rank."""
@@ -47,11 +49,11 @@ class Progress:
 
     @property
     def mean(self) -> float:
-        return self.total / max(self.step, 1)
+        return self.total / max(self.step - self.done, 1)
 
     @property
     def speed(self) -> float:
-        return self.step * self.rows / max(perf_counter() - self.begin, 1e-9)
+        return (self.step - self.done) * self.rows / max(perf_counter() - self.begin, 1e-9)
 
     def line(self) -> str:
         """This epoch so far, as text."""

@@ -4,9 +4,8 @@ They are destination-passing (the caller owns all memory), release the GIL and s
 is the ranks' affair. `jit` says how a loop becomes a kernel.
 """
 from minispore.device.kernels.conv import conv2d, conv2d_filter, conv2d_input
-from minispore.device.kernels.jit import supported
 from minispore.device.kernels.pool import max_pool, max_pool_gather, max_pool_grad
 from minispore.device.kernels.reduce import accumulate
+from minispore.device.kernels.special import erf, gelu
 
-__all__ = ["accumulate", "conv2d", "conv2d_filter", "conv2d_input", "max_pool", "max_pool_gather", "max_pool_grad",
-           "supported"]
+__all__ = ["accumulate", "conv2d", "conv2d_filter", "conv2d_input", "erf", "gelu", "max_pool", "max_pool_gather", "max_pool_grad"]

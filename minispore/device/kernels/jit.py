@@ -23,11 +23,6 @@ FAST_SUMS = frozenset({"reassoc", "contract", "arcp", "nsz"})
 _compiling = threading.RLock()      # ranks may be threads, too
 
 
-def supported(dtype) -> bool:
-    """Whether kernels exist for this dtype; for others (float16) the caller takes the portable numpy path."""
-    return np.dtype(dtype) in (np.float32, np.float64)
-
-
 def cache_dir() -> Path:
     """The user's folder for compiled kernels: $MINISPORE_CACHE, ~/.cache/minispore or a temporary one."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "minispore").expanduser()

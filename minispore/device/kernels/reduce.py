@@ -1,7 +1,7 @@
 """dst = dst op src, the arithmetic of a reduction between ranks.
 
 Elementwise, so the result depends on nothing but the order in which the ranks' pieces come. Where Numba knows the dtype,
-a compiled loop that releases the GIL; bools (sum and max are "or", prod and min "and") and float16 go through numpy.
+a compiled loop that releases the GIL; bools (sum and max are "or", prod and min "and") and 16-bit floats go through numpy.
 """
 import numpy as np
 

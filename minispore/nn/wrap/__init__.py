@@ -7,7 +7,7 @@ from minispore.nn.wrap.cell_wrapper import (
     WithLossCell,
     broadcast_parameters,
 )
-from minispore.nn.wrap.grad_reducer import LOCAL_MODES, DistributedGradReducer
+from minispore.nn.wrap.grad_reducer import DistributedGradReducer
 from minispore.nn.wrap.loss_scale import (
     DynamicLossScaleUpdateCell,
     FixedLossScaleUpdateCell,
@@ -15,7 +15,7 @@ from minispore.nn.wrap.loss_scale import (
 )
 
 __all__ = [
-    "LOCAL_MODES", "DistributedGradReducer", "DynamicLossScaleUpdateCell", "FixedLossScaleUpdateCell", "ForwardValueAndGrad",
+    "DistributedGradReducer", "DynamicLossScaleUpdateCell", "FixedLossScaleUpdateCell", "ForwardValueAndGrad",
     "ParameterUpdate", "TrainOneStepCell", "TrainOneStepWithLossScaleCell", "WithEvalCell", "WithLossCell",
     "broadcast_parameters",
 ]

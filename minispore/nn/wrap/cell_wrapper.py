@@ -3,13 +3,13 @@ from minispore import ops
 from minispore.common.dtype import float32, is_float
 from minispore.common.parameter import Parameter, ParameterTuple
 from minispore.common.recorder import recorder
-from minispore.common.state import current
+from minispore.common.state import LOCAL_MODES, current
 from minispore.common.tensor import is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.communication.management import HCCL_WORLD_COMM_GROUP, communicator
 from minispore.graph.api import GradOperation, value_and_grad
 from minispore.nn.cell import Cell
-from minispore.nn.wrap.grad_reducer import LOCAL_MODES, DistributedGradReducer, is_narrow
+from minispore.nn.wrap.grad_reducer import DistributedGradReducer, is_narrow
 
 
 class WithLossCell(Cell):

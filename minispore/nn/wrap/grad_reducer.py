@@ -6,8 +6,6 @@ from minispore.communication.management import HCCL_WORLD_COMM_GROUP, communicat
 from minispore.nn.cell import Cell
 from minispore.ops.communication import AllReduce, fused
 
-LOCAL_MODES = ("data_parallel", "hybrid_parallel")      # each rank runs its own program on its own shard
-
 
 class DistributedGradReducer(Cell):
     """Sums gradients over the ranks, or averages them (MindSpore: `nn.DistributedGradReducer`).

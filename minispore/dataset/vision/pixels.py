@@ -1,9 +1,12 @@
-"""Transforms of images, as `mindspore.dataset.vision`. An image is (height, width, channels): HWC."""
+"""Transforms of pixels' values and of their order in memory."""
+import io
 from numbers import Real
 
 import numpy as np
 
+from minispore.common.dtype import to_dtype
 from minispore.dataset.transforms import Transform
+from minispore.dataset.vision.utils import ImageOp
 
 
 class Rescale(Transform):
@@ -82,6 +85,95 @@ class HWC2CHW(Transform):
             raise ValueError(f"HWC2CHW takes images (H, W, C); this one has shape {block.shape[1:]}; "
                              "an image (H, W) needs a channel axis first: image[..., None]")
         return np.ascontiguousarray(np.moveaxis(block, -1, -3))
+
+
+class ToTensor(Transform):
+    """(height, width, channels) to (channels, height, width), divided by 255 (MindSpore: `vision.ToTensor`).
+
+    An image (height, width) becomes (1, height, width). The result is float32, or `output_type`.
+
+    ValueError if the image hasn't two or three dims.
+
+    >>> ToTensor()(np.array([[[0], [255]]], np.uint8)).tolist()
+    [[[0.0, 1.0]]]
+    """
+
+    def __init__(self, output_type=np.float32):
+        self.dtype = to_dtype(output_type)
+
+    def rows(self, block: np.ndarray) -> np.ndarray:
+        if block.ndim not in (3, 4):
+            raise ValueError(f"ToTensor takes images, (H, W, C) or (H, W); this one has shape {block.shape[1:]}; "
+                             "in a batch use map() before batch()")
+        out = block[:, None] if block.ndim == 3 else np.moveaxis(block, -1, 1)
+        return np.multiply(out, np.float32(1 / 255), dtype=np.float32, order="C").astype(self.dtype, copy=False)
+
+
+class Grayscale(ImageOp):
+    """A colour image in grey, 0.299 R + 0.587 G + 0.114 B as Pillow computes it (MindSpore: `vision.Grayscale`).
+
+    uint8 (H, W, 3) to (H, W), or with num_output_channels=3 to (H, W, 3), the channels equal.
+
+    >>> Grayscale()(np.array([[[255, 0, 0]]], np.uint8)).tolist()
+    [[76]]
+    """
+
+    def __init__(self, num_output_channels: int = 1):
+        if num_output_channels not in (1, 3):
+            raise ValueError(f"Grayscale: num_output_channels must be 1 or 3, got {num_output_channels!r}")
+        self.channels = num_output_channels
+
+    def rows(self, block: np.ndarray) -> np.ndarray:
+        grey = super().rows(block)
+        return grey[..., 0] if self.channels == 1 else grey
+
+    def images(self, images: np.ndarray) -> np.ndarray:
+        if images.shape[-1] != 3 or images.dtype != np.uint8:
+            raise ValueError(f"Grayscale takes uint8 images of three channels, this one is {images.dtype} of "
+                             f"shape {images.shape[1:]}")
+        grey = (images.astype(np.uint32) @ np.array([19595, 38470, 7471], np.uint32) + 0x8000) >> 16
+        return np.repeat(grey[..., None].astype(np.uint8), self.channels, -1)
+
+
+class Invert(ImageOp):
+    """255 minus the value, for uint8 images (MindSpore: `mindspore.dataset.vision.Invert`)."""
+
+    def images(self, images: np.ndarray) -> np.ndarray:
+        if images.dtype != np.uint8:
+            raise ValueError(f"Invert takes uint8 images, this one is {images.dtype}")
+        return 255 - images
+
+
+class Decode:
+    """The bytes of an image file (JPEG, PNG, BMP, …) as an RGB image (MindSpore: `mindspore.dataset.vision.Decode`).
+
+    uint8 (bytes,) to uint8 (H, W, 3). Needs Pillow. ValueError if the bytes are no image. Pillow's own images
+    (to_pil=True) are not what flows here: NotImplementedError.
+    """
+
+    def __init__(self, to_pil: bool = False):
+        if to_pil:
+            raise NotImplementedError("Decode: to_pil=True isn't there in minispore; images are numpy arrays: leave it out")
+
+    def __call__(self, data) -> np.ndarray:
+        data = np.asarray(data)
+        if data.ndim != 1 or data.dtype != np.uint8:
+            raise TypeError(f"Decode takes the bytes of a file, uint8 of one dim; this is {data.dtype} of shape {data.shape}")
+        image = pillow("Decode")
+        try:
+            with image.open(io.BytesIO(data.tobytes())) as opened:
+                return np.array(opened.convert("RGB"))
+        except OSError as error:
+            raise ValueError(f"Decode: these {len(data)} bytes are no image that Pillow can read ({error})") from None
+
+
+def pillow(who: str):
+    """The module PIL.Image."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ImportError(f"{who} reads image files with Pillow, which isn't there: pip install pillow") from None
+    return Image
 
 
 def _number(op: str, name: str, value) -> np.float32:

@@ -1,0 +1,2 @@
+"""MindSpore's older name of `dataset.vision`: the same classes."""
+from minispore.dataset.vision import *  # noqa: F403

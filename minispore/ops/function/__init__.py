@@ -1,0 +1,1 @@
+"""Functional forms of the ops, by what they are about; `ops.functional` gathers them."""
