@@ -5,6 +5,8 @@
 
 The names are MindSpore's; `import mindspore` also finds them in programs started by `msrun` or `minispore run`.
 """
+from importlib import import_module
+
 from minispore import amp, common, communication, context, dataset, graph, mint, nn, ops, train
 from minispore.amp import DynamicLossScaleManager, FixedLossScaleManager
 from minispore.common import dtype
@@ -48,8 +50,9 @@ from minispore.train import Model, async_ckpt_thread_status, load_checkpoint, lo
 
 ops.GradOperation = graph.api.GradOperation         # MindSpore has it there; it stands above ops in this house
 ops.grad, ops.value_and_grad = grad, value_and_grad
-nn.metrics = train.metrics                          # so has it older scripts' nn.Accuracy and its kin
-vars(nn).update({name: getattr(train.metrics, name) for name in train.metrics.__all__})
+# Metrics stand above nn, too; older scripts say nn.Accuracy and nn.metrics.Accuracy.
+vars(nn).update({name: getattr(train.metrics, name) for name in set(train.metrics.__all__) - {"Rows", "ShardedMetric", "Sum"}})
+import_module("minispore.nn.metrics")
 
 __version__ = "0.1.0"
 

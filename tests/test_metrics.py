@@ -312,8 +312,9 @@ class MyMAE(Metric):
     def clear(self):
         self._abs_error_sum, self._samples_num, self.rows = 0, 0, []
 
+    @rearrange_inputs
     def update(self, *inputs):
-        y_pred, y = inputs[0].asnumpy(), inputs[1].asnumpy()
+        y_pred, y = self._convert_data(inputs[0]), inputs[1].asnumpy()
         self.rows += y_pred.tolist()
         self._abs_error_sum += np.abs(y - y_pred).sum()
         self._samples_num += y.shape[0]
@@ -369,6 +370,24 @@ def test_a_rank_without_rows_adds_nothing():
         np.testing.assert_array_equal(result["precision"], Precision("multilabel")(*columns))
 
 
+def test_ranks_may_have_unequal_amounts():
+    """Shards cut by hand, as a filter leaves them: other numbers of rows and batches on each rank."""
+    x, y = scored(12, 6)
+    cut = [slice(0, 7), slice(7, 8), slice(8, 12)]
+    def program():
+        ms.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel")
+        mine = cut[ms.get_rank()]
+        metrics = {"recall": Recall(), "loss": Loss(), "roc": ROC(class_num=5)}
+        return Model(Same(), nn.CrossEntropyLoss(), metrics=metrics).eval(
+            ds.NumpySlicesDataset((x[mine], y[mine]), ["x", "y"], shuffle=False).batch(2))
+    for result in run_ranks(program, 3):
+        assert result["recall"].tolist() == Recall()(x, y).tolist()
+        assert result["loss"] == pytest.approx(float(ops.cross_entropy(Tensor(x), Tensor(y))), rel=1e-12)
+        for a, b in zip(leaves(result["roc"]), leaves(ROC(class_num=5)(x, y)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 # ---- eval networks and indexes ------------------------------------------------------------------------------
 
 class Judge(nn.Cell):
@@ -407,13 +426,12 @@ def test_filling_that_cant_be_left_out_is_told():
 
 def test_set_indexes_chooses_outputs():
     x, y = scored(6, 2)
-    metrics = {"acc": Accuracy().set_indexes([2, 1]), "loss": Loss().set_indexes([0]), "mine": MyMAE()}
+    metrics = {"acc": Accuracy().set_indexes([2, 1]), "loss": Loss().set_indexes([0]), "mine": MyMAE().set_indexes([1, 1])}
     with pytest.raises(ValueError, match=r"update got 3 inputs, it takes 2"):
         Accuracy()(x, y, x)
     data = ds.NumpySlicesDataset((x, y), ["x", "y"], shuffle=False).batch(3)
-    del metrics["mine"]
     result = Model(Same(), metrics=metrics, eval_network=Judge()).eval(data)
-    assert result["acc"] == Accuracy()(x, y) and metrics["acc"].indexes == [2, 1]
+    assert result["acc"] == Accuracy()(x, y) and metrics["acc"].indexes == [2, 1] and result["mine"] == 0
     assert result["loss"] == pytest.approx(float(ops.cross_entropy(Tensor(x), Tensor(y))))
 
 
@@ -500,6 +518,7 @@ TWO = np.zeros((2, 2))
     (lambda: Model(Same(), metrics="accuracy"), TypeError, "must be a set of names"),
     (lambda: Model(Same(), metrics={"a": Accuracy}), TypeError, "it must be a Metric object"),
     (lambda: Metric(), TypeError, "abstract"),
+    (lambda: MyMAE()(3, Tensor([1.0])), TypeError, "MyMAE: an input is a int; it must be a Tensor, list or array"),
 ])
 def test_messages(call, error, message):
     with pytest.raises(error, match=message):

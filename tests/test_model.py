@@ -11,7 +11,7 @@ import minispore as ms
 import minispore.dataset as ds
 from minispore import Model, Tensor, nn, ops
 from minispore.lab import run_ranks
-from minispore.train import Callback, History, LambdaCallback, LossMonitor
+from minispore.train import Callback, History, LambdaCallback, LearningRateScheduler, LossMonitor
 
 MODES = pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
 
@@ -169,11 +169,33 @@ def test_a_network_with_its_own_loss(mode, kind, capsys):
         assert other.eval(data(7, 3)) == loss and set(loss) == {"loss"}
 
 
+@MODES
+def test_all_of_a_tuple_is_differentiated(mode):
+    """As in MindSpore: the gradient is that of the sum of all outputs."""
+    ms.set_context(mode=mode)
+    class Both(Losing):
+        def construct(self, x, y):
+            return ops.cross_entropy(self.net(x), y), weigh(ops.sum(ops.square(self.net(x))))
+    class Added(Losing):
+        def construct(self, x, y):
+            return ops.cross_entropy(self.net(x), y) + ops.sum(ops.square(self.net(x)))
+    def weights(kind):
+        ms.set_seed(1)
+        net = kind(dense())
+        Model(net, optimizer=nn.SGD(net.trainable_params(), 0.01)).train(1, data())
+        return net.trainable_params()[0].asnumpy()
+    weigh = lambda out: out
+    np.testing.assert_allclose(weights(Both), weights(Added), rtol=1e-12)
+    weigh = ops.stop_gradient
+    np.testing.assert_array_equal(weights(Both), weights(Losing))
+
+
 def test_a_training_cell_needs_no_optimizer():
     net = dense()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.SGD(net.trainable_params(), 0.1))
     m, before = Model(step), net.trainable_params()[0].asnumpy()
-    m.train(1, data())
+    m.train(1, data(), LearningRateScheduler(lambda rate, step: rate / 2))
+    assert float(step.optimizer.get_lr()) == pytest.approx(0.1 / 2 ** 6)
     assert m.train_network is step and not np.array_equal(before, net.trainable_params()[0].asnumpy())
     with pytest.raises(ValueError, match="no optimizer was given"):
         Model(Losing(dense())).train(1, data())
@@ -356,6 +378,24 @@ def test_a_fixed_scale_without_dropping():
     assert m.train_network.sens == 4 and not manager.seen
 
 
+@MODES
+def test_with_minispores_own_amp(mode):
+    module = pytest.importorskip("minispore.train.amp")
+    ms.set_context(mode=mode)
+    net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 3))
+    manager = module.DynamicLossScaleManager(2.0 ** 30, 2, 1000)        # overflows in float16, until it has come down
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(32, 4)).astype(np.float32)
+    train = ds.NumpySlicesDataset((x, x[:, :3].argmax(1).astype(np.int32)), ["x", "y"]).batch(8)
+    m = Model(net, nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9), {"accuracy", "loss"}, amp_level="O2",
+              loss_scale_manager=manager)
+    history = History()
+    m.fit(20, train, train, callbacks=[history, LossMonitor(0)])
+    assert history.history["accuracy"][-1] > 0.9 and history.history["loss"][-1] < 0.5
+    assert 1 <= manager.get_loss_scale() < 2.0 ** 30
+    assert {t.dtype for t in net.trainable_params()} == {np.dtype(np.float32)}
+
+
 # ---- build ---------------------------------------------------------------------------------------------------------------
 
 def test_build_finds_errors_and_changes_nothing():
@@ -392,6 +432,8 @@ class Two(nn.Cell):
     (lambda: model().train(1, data(columns=("x",))), ValueError, r"gives 1 columns \(x\)"),
     (lambda: Model(Two(), nn.CrossEntropyLoss(), nn.SGD(dense().trainable_params())).train(1, data()), ValueError,
      r"Two.construct\(a, b\)"),
+    (lambda: Model(Two(), nn.CrossEntropyLoss(), nn.SGD(dense().trainable_params())).train(1, data(columns=("x", "y", "z"))),
+     ValueError, r"gives 3 columns \(x, y, z\). With a loss_fn it must give two"),
     (lambda: Model(Losing(dense()), optimizer=nn.SGD(dense().trainable_params())).train(1, data(columns=("x",))), ValueError,
      r"gives 1 columns \(x\). All of them go to the network, Losing.construct\(x, y\)"),
     (lambda: Model(dense(), optimizer=nn.SGD(dense().trainable_params())).train(1, data()), ValueError, "give Model a loss_fn"),

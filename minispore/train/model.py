@@ -44,7 +44,8 @@ class Model:
     """A network with what is needed to train and judge it.
 
     Args:
-        network: a Cell; without loss_fn it returns the loss itself.
+        network: a Cell; without loss_fn it returns the loss itself, or a tuple that begins with it. As in MindSpore all
+            of a tuple's values are differentiated together: ops.stop_gradient(…) around those that are only to be seen.
         loss_fn: a Cell (outputs, labels) -> loss. optimizer: an nn.Optimizer; without, the network makes the whole
             training step itself, e.g. an nn.TrainOneStepCell.
         metrics: a set of names such as {"accuracy"}, or a dict of Metrics.
@@ -56,6 +57,16 @@ class Model:
         boost_level: "O0".
         loss_scale_manager: e.g. a DynamicLossScaleManager; steps whose gradients overflow are left out.
         keep_batchnorm_fp32: batch norms in float32, whatever the amp_level says.
+
+    >>> import minispore.dataset as ds
+    >>> from minispore import nn
+    >>> x = np.array([[1, 0], [0, 1], [2, 1], [1, 3]], np.float32)
+    >>> data = ds.NumpySlicesDataset((x, np.array([0, 1, 0, 1])), ["x", "label"]).batch(2)
+    >>> net = nn.Dense(2, 2)
+    >>> model = Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.5), metrics={"accuracy"})
+    >>> model.train(20, data)
+    >>> model.eval(data)
+    {'accuracy': 1.0}
     """
 
     def __init__(self, network, loss_fn=None, optimizer=None, metrics=None, eval_network=None, eval_indexes=None,
@@ -111,7 +122,7 @@ class Model:
     def _make_step(self) -> Cell:
         net = self._network
         if self._optimizer is None:
-            if self._loss_fn is None and any(isinstance(cell, Optimizer) for _, cell in net.cells_and_names()):
+            if self._loss_fn is None and _optimizer_in(net):
                 return net
             raise ValueError("Model.train: no optimizer was given; Model(net, loss_fn=…, optimizer=nn.SGD(…))")
         if self._loss_fn is not None:
@@ -297,7 +308,8 @@ class Model:
     # ---- what several of them need ------------------------------------------------------------------------
 
     def _arguments(self, mode, callbacks, **more) -> Arguments:
-        return Arguments(mode=mode, network=self._network, loss_fn=self._loss_fn, optimizer=self._optimizer, net_outputs=None,
+        optimizer = self._optimizer or _optimizer_in(self._network)
+        return Arguments(mode=mode, network=self._network, loss_fn=self._loss_fn, optimizer=optimizer, net_outputs=None,
                          list_callback=callbacks, parallel_mode=current().parallel["parallel_mode"],
                          device_number=get_group_size(), last_save_ckpt_step=None, latest_ckpt_file=None, **more)
 
@@ -318,3 +330,8 @@ class Model:
                                "wait for gradients that never come. Give the dataset num_shards=get_group_size() and "
                                "shard_id=get_rank() on every rank, and the same batch size")
         return int(levels.max())
+
+
+def _optimizer_in(network: Cell) -> Optimizer | None:
+    """The optimizer of a network that makes the whole training step."""
+    return next((cell for _, cell in network.cells_and_names() if isinstance(cell, Optimizer)), None)

@@ -8,6 +8,7 @@ from minispore.dataset.core import Dataset
 
 
 def natural(what: str, value, least: int) -> None:
+    """ValueError unless it is a whole number ≥ least."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{what}={value!r} must be a whole number ≥ {least}")
 

@@ -9,7 +9,8 @@ __all__ = [
     "ReduceLROnPlateau", "RunContext", "SummaryCollector", "TimeMonitor",
 ]
 
-_ELSEWHERE = {}         # name: module that stands above this one, e.g. "ModelCheckpoint": "minispore.train.checkpoint"
+# MindSpore has these here, too; they stand above this module, so they are looked up when they are asked for.
+_ELSEWHERE = {"CheckpointConfig": "minispore.train.checkpoint", "ModelCheckpoint": "minispore.train.checkpoint"}
 
 
 def __getattr__(name):

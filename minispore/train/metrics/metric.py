@@ -134,6 +134,12 @@ class Metric(ABC):
         """What set_indexes was given."""
         return getattr(self, "_indexes", None)      # a subclass may have left super().__init__() out
 
+    def _convert_data(self, data) -> np.ndarray:
+        """A Tensor, list or array as an array: what metrics written for MindSpore begin their update with."""
+        if not isinstance(data, (Tensor, list, np.ndarray)):
+            raise TypeError(f"{type(self).__name__}: an input is a {type(data).__name__}; it must be a Tensor, list or array")
+        return array_of(data)
+
     def set_indexes(self, indexes) -> "Metric":
         """Choose which of the outputs `update` takes, e.g. [0, 2] for (predictions, first labels, second labels)."""
         if not isinstance(indexes, list) or any(not isinstance(i, int) or isinstance(i, bool) for i in indexes):
