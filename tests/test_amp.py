@@ -25,23 +25,14 @@ class Weighted(nn.Cell):
 
 
 class Net(nn.Cell):
-    """Two layers around what stands for a normalisation."""
+    """Two layers around a normalisation."""
 
     def __init__(self):
         super().__init__()
-        self.conv, self.norm, self.flat, self.dense = nn.Conv2d(1, 2, 3), LayerNorm(), nn.Flatten(), nn.Dense(32, 3)
+        self.conv, self.norm, self.flat, self.dense = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Dense(32, 3)
 
     def construct(self, x):
         return self.dense(self.flat(self.norm(ops.relu(self.conv(x)))))
-
-
-class LayerNorm(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.gamma = Parameter(np.ones(1, np.float32), name="gamma")
-
-    def construct(self, x):
-        return x * self.gamma
 
 
 # ---- wrappers ---------------------------------------------------------------------------------------------------------
@@ -324,22 +315,16 @@ def test_a_functional_training_step_with_a_scaler():
 
 F16, F32 = ms.float16, ms.float32
 LEVELS = {      # what conv, norm, dense and the whole network give
-    "O0": (F32, F32, F32, F32), "O1": (F16, F32, F16, F32), "O2": (F16, F32, F16, F32), "O3": (F16, F16, F16, F16),
+    "O0": (F32, F32, F32, F32), "O1": (F16, F32, F16, F32), "O2": (F16, F32, F16, F32), "O3": (F16, F16, F16, F32),
     "auto": (F16, F32, F16, F16),
 }
 
 
-@pytest.fixture
-def layer_norm(monkeypatch):
-    """Where nn has no LayerNorm, this file's stands for it."""
-    monkeypatch.setattr(nn, "LayerNorm", LayerNorm, raising=False)
-
-
 @BOTH_MODES
 @pytest.mark.parametrize("level", LEVELS)
-def test_levels(level, mode, layer_norm):
+def test_levels(level, mode):
     ms.set_context(mode=mode)
-    net, seen, parameters = Net(), {}, []
+    net, seen = Net().set_train(), {}
     for name in ("conv", "norm", "dense"):
         net.get_sub_cell(name).register_forward_hook(lambda cell, args, out, n=name: seen.update({n: out.dtype}))
     x = Tensor(np.random.default_rng(0).normal(size=(2, 1, 4, 4)).astype(np.float32))
@@ -349,13 +334,12 @@ def test_levels(level, mode, layer_norm):
     assert (*seen.values(), out.dtype) == LEVELS[level]
     np.testing.assert_allclose(out.asnumpy(), exact.asnumpy(), rtol=2e-2, atol=5e-3)
     assert (out.asnumpy() != exact.asnumpy()).any() == (level != "O0")
-    parameters = list(net.get_parameters())
-    grads = ms.grad(lambda x: ops.sum(net(x)), None, parameters)(x)
-    assert {t.dtype for t in (*parameters, *grads)} == {F32}
+    grads = ms.grad(lambda x: ops.sum(net(x)), None, net.trainable_params())(x)
+    assert {t.dtype for t in (*net.get_parameters(), *grads)} == {F32}
 
 
-def test_lists_and_custom_levels(layer_norm):
-    assert nn.Dense in amp.get_white_list() and LayerNorm in amp.get_black_list()
+def test_lists_and_custom_levels():
+    assert nn.Dense in amp.get_white_list() and nn.LayerNorm in amp.get_black_list()
     x = Tensor(np.ones((2, 1, 4, 4), np.float32))
     seen = []
     net = Net()
@@ -369,7 +353,7 @@ def test_lists_and_custom_levels(layer_norm):
 
 @BOTH_MODES
 @pytest.mark.parametrize("level", ["O0", "O2", "O3"])
-def test_training_at_a_level(level, mode, layer_norm):
+def test_training_at_a_level(level, mode):
     ms.set_context(mode=mode)
     rng = np.random.default_rng(1)
     x, y = Tensor(rng.normal(size=(16, 1, 4, 4)).astype(np.float32)), Tensor(rng.integers(0, 3, 16).astype(np.int32))
@@ -386,7 +370,44 @@ def test_training_at_a_level(level, mode, layer_norm):
         assert 1 < step.scale_sense.item() < 2 ** 24 and step.optimizer.global_step.asnumpy()[0] < 60
 
 
-def test_build_train_network_with_settings(layer_norm):
+class Many(nn.Cell):
+    """Layers of all kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.image = nn.SequentialCell(nn.Conv2d(1, 4, 3, has_bias=True), nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.GELU(),
+                                       nn.MaxPool2d(2, 2), nn.AvgPool2d(2, 2), nn.Flatten())
+        self.words, self.mix = nn.Embedding(10, 16), nn.TransformerEncoderLayer(16, 2, 32)
+        self.out = nn.SequentialCell(nn.LayerNorm((16,)), nn.Dropout(p=0.1), nn.Dense(16, 16, activation="relu"),
+                                     nn.BatchNorm1d(16), nn.Dense(16, 3))
+        self.loss = nn.CrossEntropyLoss().to_float(ms.float32)
+
+    def construct(self, x, words, label):
+        return self.loss(self.out(self.image(x) + ops.mean(self.mix(self.words(words)), 1)), label)
+
+
+@pytest.mark.parametrize("dtype", [ms.float16, ms.bfloat16], ids=str)
+@pytest.mark.parametrize("level", ["O1", "O2", "O3", "auto"])
+def test_all_kinds_of_layers_train_at_all_levels_alike_in_both_modes(level, dtype):
+    rng = np.random.default_rng(0)
+    batch = [Tensor(rng.normal(size=(8, 1, 8, 8)).astype(np.float32)), Tensor(rng.integers(0, 10, (8, 5))),
+             Tensor(rng.integers(0, 3, 8).astype(np.int32))]
+    losses = {}
+    for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE):
+        ms.set_context(mode=mode)
+        ms.set_seed(1)
+        net = Many()
+        amp.auto_mixed_precision(net, level, dtype)
+        net.loss.to_float(ms.float32)
+        step = amp.build_train_network(net, nn.Adam(net.trainable_params(), 0.01),
+                                       loss_scale_manager=amp.FixedLossScaleManager(2.0 ** 10))
+        losses[mode] = [float(step(*batch)[0]) for _ in range(20)]
+        assert {p.dtype for p in net.get_parameters()} == {F32}
+    assert losses[ms.GRAPH_MODE] == losses[ms.PYNATIVE_MODE]
+    assert losses[mode][-1] < 0.4 * losses[mode][0]
+
+
+def test_build_train_network_with_settings():
     net = Net()
     seen = []
     net.norm.register_forward_hook(lambda cell, args, out: seen.append(out.dtype))

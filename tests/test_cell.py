@@ -217,6 +217,8 @@ def test_buffers(mode):
     net[0].later = Tensor([1.0])
     assert net.get_buffer("0.later").tolist() == [1] and "later" in net[0]._buffers
     assert list(net.state_dict()) == ["0.dense.weight", "0.dense.bias", "0.calls", "0.later"]
+    net[0].later = None
+    assert "later" in net[0]._buffers and net[0].later is None
     del net[0].later
     with pytest.raises(AttributeError, match=r"has no buffer 'later'; it has \['calls', 'mask'\]"):
         net.get_buffer("0.later")
@@ -262,7 +264,7 @@ class Tied(nn.Cell):
         self.count = Parameter(Tensor(0.0), name="count", requires_grad=False)
 
     def construct(self, x):
-        self.count = self.count + 1
+        ops.assign(self.count, self.count + 1)
         return ops.matmul(self.dense(x), self.dense.weight)
 
 
@@ -284,6 +286,8 @@ def test_to_float(mode):
     exact = ms.grad(lambda x: ops.sum(plain(x)), None, plain.trainable_params())(x)
     for a, b in zip(grads, exact, strict=True):
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-2, atol=1e-3)
+    net.dense.weight.requires_grad = False          # frozen, but a weight all the same
+    assert net(x).dtype == ms.float16
     net.dense.to_float(ms.float32)
     net(x)
     assert seen[-1] == (ms.float32, ms.float32)
@@ -369,7 +373,7 @@ def test_sub_cells_names_and_flags():
     net.update_cell_prefix()
     assert net[1].a.param_prefix == "1.a"
     net.update_cell_type("second")
-    assert net.cell_type == "second" and net.cls_name == "SequentialCell"
+    assert net.cell_type == "second" and net[1].cell_type == "" and net.cls_name == "SequentialCell"
     net[1].a.weight.layerwise_parallel = True
     assert list(net.parameters_broadcast_dict()) == ["0.w", "1.a.bias"]
     assert nn.ReLU().parameters_broadcast_dict() is None

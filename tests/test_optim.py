@@ -183,6 +183,12 @@ def test_formula(name, variant, mode):
     assert kept["global_step"].tolist() == [STEPS]
 
 
+def test_lamb_multiplies_the_rate_by_10_at_most():
+    w = Parameter(np.full(2, 1000.0), name="w")
+    nn.Lamb([w], 0.5)((Tensor(np.ones(2)),))
+    np.testing.assert_allclose(w.asnumpy(), 1000 - 0.5 * 10, rtol=1e-7)
+
+
 def test_lamb_leaves_the_rate_alone_where_a_norm_is_0():
     w = Parameter(np.zeros(2), name="w")
     nn.Lamb([w], 0.5)((Tensor(np.ones(2)),))
@@ -231,7 +237,25 @@ def test_a_rate_assigned_between_steps_counts(mode):
     step(Tensor(np.ones(1)))
     optimizer.learning_rate.set_data(Tensor(0.25))
     step(Tensor(np.ones(1)))
-    np.testing.assert_allclose(w.asnumpy(), -1.75)
+    optimizer.learning_rate = 0.125
+    step(Tensor(np.ones(1)))
+    optimizer.learning_rate = Tensor(2.0)
+    step(Tensor(np.ones(1)))
+    np.testing.assert_allclose(w.asnumpy(), -3.875)
+    assert isinstance(optimizer.learning_rate, Parameter)
+
+
+def test_rates_that_are_set():
+    a, b = (Parameter(np.zeros(1), name=n) for n in "ab")
+    optimizer = nn.SGD([{"params": [a], "lr": [0.1, 0.2]}, {"params": [b], "lr": nn.WarmUpLR(0.1, 2)}], 1.0)
+    optimizer.learning_rate_group_0 = 0.5
+    assert float(optimizer.get_lr()[0]) == 0.5 and optimizer.get_lr_parameter(a).tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="learning_rate -1 must be ≥ 0"):
+        optimizer.learning_rate = -1
+    with pytest.raises(TypeError, match="learning_rate 'a' is a str"):
+        optimizer.learning_rate = "a"
+    with pytest.raises(TypeError, match="learning_rate_group_1 is a WarmUpLR, .* a number can't take its place"):
+        optimizer.learning_rate_group_1 = 0.5
 
 
 class Sum(nn.Cell):

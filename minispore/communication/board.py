@@ -13,7 +13,7 @@ STATE, GROUP, SEQUENCE, OP, DTYPE, COUNT, DETAIL, DONE = range(8)
 COLUMNS = 8
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
-          "float64")
+          "float64", "bfloat16")
 
 
 def code(text: str) -> int:

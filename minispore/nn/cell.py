@@ -33,9 +33,9 @@ class Cell(Hooks, States, Precision, Settings):
     """
 
     def __init__(self, auto_prefix=True, flags=None):
-        self.__dict__.update(_params=OrderedDict(), _cells=OrderedDict(), _buffers=OrderedDict(), _passing=set(), _hooks={},
-                             _flags={}, _dtype=None, _compiled=None, _version=0, _running=0, training=False,
-                             requires_grad=False, cell_init_args="", auto_prefix=auto_prefix)
+        self.__dict__.update(_params=OrderedDict(), _cells=OrderedDict(), _buffers=OrderedDict(), _passing=set(), _fixed=set(),
+                             _hooks={}, _flags={}, _dtype=None, _compiled=None, _version=0, _running=0, training=False,
+                             requires_grad=False, cell_init_args="", cls_name=type(self).__name__, auto_prefix=auto_prefix)
         self.add_flags(**(flags or {}))
 
     # ---- parts -----------------------------------------------------------------------------------
@@ -56,6 +56,9 @@ class Cell(Hooks, States, Precision, Settings):
         stores = (self._params, self._cells, self._buffers, self.__dict__)
         if any(name in store and _same(store[name], value) for store in stores):
             return
+        if name in self._buffers and value is None:
+            self.register_buffer(name, None, name not in self._passing)
+            return
         self._changed()
         for store in stores:
             store.pop(name, None)
@@ -72,7 +75,7 @@ class Cell(Hooks, States, Precision, Settings):
 
     def __getattr__(self, name):
         if name in self.__dict__.get("_params", {}):
-            return self._used(self._params[name])
+            return self._used(name)
         for store in (self.__dict__.get("_cells", {}), self.__dict__.get("_buffers", {})):
             if name in store:
                 return store[name]
@@ -108,6 +111,7 @@ class Cell(Hooks, States, Precision, Settings):
         if param.name == "Parameter":
             param.name = param_name
         self._params[param_name] = param
+        (self._fixed.discard if param.requires_grad else self._fixed.add)(param_name)
 
     def insert_child_to_cell(self, child_name, child_cell) -> None:
         """Make a Cell a part of this one; the names of its parameters get `child_name.` in front."""

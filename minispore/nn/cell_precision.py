@@ -15,9 +15,9 @@ class Precision:
     def to_float(self, dst_type):
         """Compute in dst_type, in this cell and all inside: float inputs are cast to it, and parameters where they are used.
 
-        The parameters themselves, and so their gradients and the optimizer's states, keep their dtype. Those without
-        requires_grad, such as moving means, aren't cast. A cell inside may be given another dtype afterwards; what it
-        returns is cast back.
+        The parameters themselves, and so their gradients and the optimizer's states, keep their dtype. Those made with
+        requires_grad=False, such as moving means, aren't cast, so that construct can assign to them. A cell inside may be
+        given another dtype afterwards; what it returns is cast back.
 
         >>> import minispore as ms
         >>> from minispore import Tensor, nn
@@ -49,10 +49,10 @@ class Precision:
             _computing.reset(token)
         return out if outer is None else _cast(out, outer)
 
-    def _used(self, parameter):
-        """A parameter as construct sees it."""
-        dtype = _computing.get()
-        if dtype is None or not parameter.requires_grad or not is_float(parameter.dtype):
+    def _used(self, name):
+        """The parameter of a name as construct sees it."""
+        dtype, parameter = _computing.get(), self._params[name]
+        if dtype is None or name in self._fixed or not is_float(parameter.dtype):
             return parameter
         return ops.cast(parameter, dtype)
 

@@ -7,28 +7,19 @@ from minispore.common.parameter import Parameter
 class Settings:
     """The part of Cell about names and flags. Settings of MindSpore's compiler are accepted and change nothing."""
 
-    @property
-    def cls_name(self) -> str:
-        """The class's name."""
-        return type(self).__name__
-
-    @property
-    def param_prefix(self) -> str:
-        """The cell's place in the network, once `update_cell_prefix` was called on that."""
-        return self.__dict__.get("_prefix", "")
-
-    @property
-    def cell_type(self) -> str:
-        """A word that `update_cell_type` sets."""
-        return self.__dict__.get("_cell_type", "")
+    # Plain attributes and no properties: subclasses may have attributes of these names for purposes of their own.
+    param_prefix = ""           # the cell's place in the network, once update_cell_prefix was called on that
+    cell_type = ""              # a word that update_cell_type sets
+    bprop_debug = False         # accepted
 
     def update_cell_type(self, cell_type) -> None:
-        self.__dict__["_cell_type"] = cell_type
+        """Set cell_type."""
+        self.__dict__["cell_type"] = cell_type
 
     def update_cell_prefix(self) -> None:
         """Tell all cells inside their place: `param_prefix`."""
         for name, cell in self.cells_and_names():
-            cell.__dict__["_prefix"] = name
+            cell.__dict__["param_prefix"] = name
 
     def check_names(self) -> None:
         """An error when two parameters have one name, since checkpoints keep them by name."""

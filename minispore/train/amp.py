@@ -41,12 +41,12 @@ def auto_mixed_precision(network, amp_level="O0", dtype=float16) -> Cell:
     """Let a network compute in `dtype` where amp_level says so, and return it (MindSpore: `amp.auto_mixed_precision`).
 
     - O0: nowhere. O1: in the cells of get_white_list(), whose outputs go on as float32.
-    - O2: everywhere but in the cells of get_black_list(); the network's outputs become float32. O3: everywhere.
+    - O2: everywhere but in the cells of get_black_list(). O3: everywhere. In both the network's outputs become float32.
     - auto: in the cells of get_white_list(), those of get_black_list() in float32, others in what comes to them.
 
     >>> from minispore import Tensor, nn
-    >>> net = auto_mixed_precision(nn.Dense(2, 1), "O3")
-    >>> net(Tensor([[1.0, 2.0]])).dtype.name, net.weight.dtype.name
+    >>> net = auto_mixed_precision(nn.SequentialCell(nn.Dense(2, 1), nn.ReLU()), "O1")
+    >>> net[0](Tensor([[1.0, 2.0]])).dtype.name, net(Tensor([[1.0, 2.0]])).dtype.name
     ('float16', 'float32')
     """
     if not isinstance(network, Cell):
@@ -59,10 +59,9 @@ def auto_mixed_precision(network, amp_level="O0", dtype=float16) -> Cell:
     if amp_level == "O1":
         _set(network.to_float(float32), get_white_list(), dtype)
     elif amp_level == "O2":
-        _set(network.to_float(dtype), get_black_list(), float32)
-        network.register_forward_hook(_widen)
+        _all_but(network, get_black_list(), dtype)
     elif amp_level == "O3":
-        network.to_float(dtype)
+        _all_but(network, [], dtype)
     elif amp_level == "auto":
         _set(network, get_white_list(), dtype)
         _set(network, get_black_list(), float32)
@@ -79,8 +78,7 @@ def custom_mixed_precision(network, *, white_list=None, black_list=None, dtype=f
     if white_list is not None:
         _set(network.to_float(float32), white_list, dtype)
     else:
-        _set(network.to_float(dtype), black_list, float32)
-        network.register_forward_hook(_widen)
+        _all_but(network, black_list, dtype)
     return network
 
 
@@ -88,6 +86,11 @@ def _set(network, kinds, dtype):
     for _, cell in network.cells_and_names():
         if isinstance(cell, tuple(kinds)):
             cell.to_float(dtype)
+
+
+def _all_but(network, kinds, dtype):
+    _set(network.to_float(dtype), kinds, float32)
+    network.register_forward_hook(_widen)
 
 
 def _widen(cell, args, output):

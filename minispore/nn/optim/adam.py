@@ -25,7 +25,11 @@ class _Moments(Optimizer):
 
     def _power(self, name):
         # float64: 1 - 0.999 in float32 is wrong in the fourth digit
-        return Parameter(np.ones(()), name=name, requires_grad=False)
+        return Parameter(np.ones(1), name=name, requires_grad=False)
+
+    def _grown(self, power, beta):
+        """βᵗ of this step, a scalar."""
+        return ops.reshape(ops.assign(power, power * beta), ())
 
 
 class Adam(_Moments):
@@ -47,8 +51,7 @@ class Adam(_Moments):
         self.vhat = self.state("vhat") if use_amsgrad else ParameterTuple()
 
     def before(self):
-        power1 = ops.assign(self.beta1_power, self.beta1_power * self.beta1)
-        power2 = ops.assign(self.beta2_power, self.beta2_power * self.beta2)
+        power1, power2 = self._grown(self.beta1_power, self.beta1), self._grown(self.beta2_power, self.beta2)
         self.correction = ops.sqrt(1 - power2) / (1 - power1)
 
     def update(self, i, p, g, lr):
@@ -129,7 +132,7 @@ class AdaMax(_Moments):
         self.beta1_power = self._power("beta1_power")
 
     def before(self):
-        self.correction = 1 - ops.assign(self.beta1_power, self.beta1_power * self.beta1)
+        self.correction = 1 - self._grown(self.beta1_power, self.beta1)
 
     def update(self, i, p, g, lr):
         m = ops.assign(self.first[i], self.beta1 * self.first[i] + (1 - self.beta1) * g)

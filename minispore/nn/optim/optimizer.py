@@ -39,10 +39,11 @@ class Optimizer(Cell):
         if isinstance(loss_scale, bool) or not isinstance(loss_scale, Real) or not loss_scale > 0:
             raise ValueError(f"{name}: loss_scale {loss_scale!r} must be a number > 0")
         self.loss_scale, self.weight_decay = loss_scale, _checked_decay(name, weight_decay)
+        self._rates = {}                # all rates by name
         self.learning_rate = self._rate("learning_rate", learning_rate)
         members, groups = read_groups(name, parameters)
         self.is_group, self.is_group_lr = groups is not None, any("lr" in g for g in groups or ())
-        self.parameters = ParameterTuple(members)
+        self.parameters = self.params = self._parameters = ParameterTuple(members)      # MindSpore has all three names
         rates, decays = {}, {}          # of the groups that have their own
         for i, g in enumerate(groups or ()):
             if "lr" in g:
@@ -60,22 +61,15 @@ class Optimizer(Cell):
         self.centralized = [bool(groups) and groups[i].get("grad_centralization", False) for i in members.values()]
         self.global_step = Parameter(np.zeros(1, np.int32), name="global_step", requires_grad=False)
 
-    @property
-    def params(self) -> ParameterTuple:
-        """The same as `parameters`."""
-        return self.parameters
-
-    @property
-    def _parameters(self) -> ParameterTuple:            # what MindSpore's own subclasses call them
-        return self.parameters
-
     # ---- learning rate -----------------------------------------------------------------------------
 
     def _rate(self, name, rate):
         """A schedule as it is; a number or a sequence as a Parameter, so that callbacks can assign to it."""
+        self._rates[name] = rate if isinstance(rate, Cell) else Parameter(self._rate_values(rate), name, requires_grad=False)
+        return self._rates[name]
+
+    def _rate_values(self, rate) -> np.ndarray:
         asked = f"{type(self).__name__}: learning_rate {rate!r}"
-        if isinstance(rate, Cell):
-            return rate
         try:
             values = np.asarray(rate._data() if isinstance(rate, Tensor) else rate if isinstance(rate, Real) else list(rate),
                                 np.float32)
@@ -86,7 +80,18 @@ class Optimizer(Cell):
             raise ValueError(f"{asked} has shape {values.shape}; it must be one number or a sequence of them, one a step")
         if not (np.isfinite(values) & (values >= 0)).all():
             raise ValueError(f"{asked} must be ≥ 0 and finite")
-        return Parameter(values, name=name, requires_grad=False)
+        return values
+
+    def __setattr__(self, name, value):
+        """`optimizer.learning_rate = 0.01` changes the rate; otherwise as in any Cell."""
+        rate = self.__dict__.get("_rates", {}).get(name)
+        if rate is None or name not in {*self._params, *self._cells} or isinstance(value, (Tensor, Cell)):
+            super().__setattr__(name, value)
+            return
+        if isinstance(rate, Cell):
+            raise TypeError(f"{type(self).__name__}: {name} is a {type(rate).__name__}, which makes the rate of the step number; "
+                            "a number can't take its place. Give the optimizer a number or a list to begin with")
+        rate.set_data(np.broadcast_to(self._rate_values(value), rate.shape).copy())
 
     def _now(self, rate) -> Tensor:
         """The rate of this step, a scalar."""
