@@ -5,10 +5,7 @@
 
 The names are MindSpore's; `import mindspore` also finds them in programs started by `msrun` or `minispore run`.
 """
-from importlib import import_module
-
-from minispore import amp, common, communication, context, dataset, graph, mint, nn, ops, train
-from minispore.amp import DynamicLossScaleManager, FixedLossScaleManager
+from minispore import common, communication, context, graph, mint, nn, ops
 from minispore.common import dtype
 from minispore.common.dtype import (
     bfloat16,
@@ -25,7 +22,7 @@ from minispore.common.dtype import (
     uint32,
     uint64,
 )
-from minispore.common.errors import CollectiveError, TraceError
+from minispore.common.errors import CollectiveError, TraceError, missing
 from minispore.common.initializer import initializer
 from minispore.common.parameter import Parameter, ParameterTuple
 from minispore.common.tensor import Tensor
@@ -46,13 +43,9 @@ from minispore.context import (
 from minispore.graph.api import grad, jit, value_and_grad
 from minispore.nn import loss
 from minispore.ops.functional import cast
-from minispore.train import Model, async_ckpt_thread_status, load_checkpoint, load_param_into_net, save_checkpoint
 
 ops.GradOperation = graph.api.GradOperation         # MindSpore has it there; it stands above ops in this house
 ops.grad, ops.value_and_grad = grad, value_and_grad
-# Metrics stand above nn, too; older scripts say nn.Accuracy and nn.metrics.Accuracy.
-vars(nn).update({name: getattr(train.metrics, name) for name in set(train.metrics.__all__) - {"Rows", "ShardedMetric", "Sum"}})
-import_module("minispore.nn.metrics")
 
 __version__ = "0.1.0"
 
@@ -117,3 +110,11 @@ __all__ = [
     "uint64",
     "value_and_grad",
 ]
+
+# What a script may do without costs nothing until it is asked for.
+__getattr__ = missing(__name__, globals(), {
+    "amp": "minispore.amp", "dataset": "minispore.dataset", "train": "minispore.train",
+    **dict.fromkeys(("Model", "async_ckpt_thread_status", "load_checkpoint", "load_param_into_net", "save_checkpoint"),
+                    "minispore.train"),
+    **dict.fromkeys(("DynamicLossScaleManager", "FixedLossScaleManager"), "minispore.amp"),
+})

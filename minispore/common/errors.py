@@ -5,6 +5,7 @@ Every message tells three things: what was asked, what was found (op, rank, shap
 import sys
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -29,19 +30,27 @@ def warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-def missing(module: str, known: dict) -> Callable[[str], object]:
+def missing(module: str, known: dict, later: dict[str, str] | None = None) -> Callable[[str], object]:
     """A module's __getattr__: a name that isn't there is an AttributeError that says which are near.
+
+    later: names that are imported when first asked for, each with the module that has it (or is it).
 
     >>> missing("minispore.nn", {"Dense": 1, "ReLU": 2})("Dence")
     Traceback (most recent call last):
     AttributeError: minispore.nn has no 'Dence'; did you mean Dense?
     """
+    later = later or {}
+
     def __getattr__(name):
+        if name in later:
+            there = import_module(later[name])
+            known[name] = there if later[name].endswith(f".{name}") else getattr(there, name)
+            return known[name]
         text = f"{module} has no {name!r}"
         if name.startswith("_"):                # Python asks for such names by itself, and often
             raise AttributeError(text)
         from difflib import get_close_matches  # wanted only now
-        public = [n for n in known if not n.startswith("_")]
+        public = [n for n in {**known, **later} if not n.startswith("_")]
         close = get_close_matches(name.lower(), {n.lower() for n in public}, 3, 0.7)
         near = [n for c in close for n in public if n.lower() == c]
         raise AttributeError(f"{text}; did you mean {' or '.join(near)}?" if near else

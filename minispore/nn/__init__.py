@@ -89,4 +89,9 @@ from minispore.nn.wrap import (
     WithLossCell,
 )
 
-__getattr__ = missing(__name__, globals())
+# Metrics stand above nn in this house; older scripts say nn.Accuracy and nn.metrics.Accuracy.
+METRICS = ("Accuracy", "ConfusionMatrix", "ConfusionMatrixMetric", "CosineSimilarity", "Dice", "F1", "Fbeta", "Loss", "MAE",
+           "MSE", "Metric", "Perplexity", "Precision", "ROC", "Recall", "Top1CategoricalAccuracy", "Top5CategoricalAccuracy",
+           "TopKCategoricalAccuracy", "auc", "get_metric_fn", "names", "rearrange_inputs")
+__getattr__ = missing(__name__, globals(), {"metrics": "minispore.nn.metrics",
+                                            **dict.fromkeys(METRICS, "minispore.train.metrics")})

@@ -1,4 +1,5 @@
 """Callbacks: code that Model calls at fixed moments of training and evaluation."""
+from minispore.common.errors import missing
 from minispore.train.callback.callback import Callback, RunContext
 from minispore.train.callback.monitors import History, LambdaCallback, LossMonitor, SummaryCollector, TimeMonitor
 from minispore.train.callback.plateau import EarlyStopping, LearningRateScheduler, ReduceLROnPlateau
@@ -9,12 +10,5 @@ __all__ = [
     "ReduceLROnPlateau", "RunContext", "SummaryCollector", "TimeMonitor",
 ]
 
-# MindSpore has these here, too; they stand above this module, so they are looked up when they are asked for.
-_ELSEWHERE = {"CheckpointConfig": "minispore.train.checkpoint", "ModelCheckpoint": "minispore.train.checkpoint"}
-
-
-def __getattr__(name):
-    if name in _ELSEWHERE:
-        from importlib import import_module
-        return getattr(import_module(_ELSEWHERE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# MindSpore has these here, too; they stand above this module.
+__getattr__ = missing(__name__, globals(), dict.fromkeys(("CheckpointConfig", "ModelCheckpoint"), "minispore.train.checkpoint"))
