@@ -199,6 +199,17 @@ def test_sums_of_narrow_floats_do_not_overflow_on_the_way(narrow):
     assert float(ops.norm(many * 2)) == pytest.approx(632.5, rel=1e-2)
 
 
+def test_a_python_float_is_rounded_to_the_dtype_asked_for_only():
+    assert float(Tensor(0.9, ms.float64)) == 0.9 and Tensor(0.9).dtype == ms.float32
+    assert float(Tensor([[0.1]], np.float64)[0, 0]) == 0.1
+
+
+def test_batch_norm_answers_in_the_inputs_dtype():
+    x = Tensor(X[:, :, None], ms.float16)
+    for training in (False, True):
+        assert nn.BatchNorm2d(4).set_train(training)(x.reshape(3, 4, 1, 5)).dtype == ms.float16
+
+
 # ---- ops with effects ------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])

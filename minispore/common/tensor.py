@@ -47,7 +47,7 @@ class Tensor:
             except ValueError as e:
                 raise ValueError(f"Tensor(): the nested lists don't form a rectangle ({e}); "
                                  "make all rows equally long") from None
-            if array.dtype == np.float64 and not hasattr(input_data, "dtype"):
+            if dtype is None and array.dtype == np.float64 and not hasattr(input_data, "dtype"):
                 array = array.astype(np.float32)            # Python floats
         if dtype is not None:
             array = array.astype(mstype.to_dtype(dtype))

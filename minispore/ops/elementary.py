@@ -3,7 +3,6 @@ from functools import cache
 from math import erfc, exp, log, pi, sqrt
 
 import numpy as np
-from numpy.polynomial import chebyshev
 
 from minispore.device import kernels
 from minispore.ops import functional as F
@@ -210,6 +209,7 @@ class Erf(Unary):
 @cache
 def _erfc_series() -> list[float]:
     """Chebyshev coefficients of P on 0 < t ≤ 1, to double precision."""
+    from numpy.polynomial import chebyshev      # here, as `import minispore` is to be fast
     def p(u):
         z = 4 / (u + 1) - 2
         if z < 25:

@@ -56,7 +56,7 @@ class BatchNorm(Composite):
             count = x.size // x.shape[1]
             y, own_mean, own_variance, _ = normalised(x, axes, self.epsilon)
             mean, variance = move((mean, variance), (own_mean, own_variance), count, self.momentum)
-        y = y * _channels(scale, x) + _channels(bias, x)
+        y = F.cast(y * _channels(scale, x) + _channels(bias, x), x.dtype)
         return y, mean, variance, mean, variance
 
 
