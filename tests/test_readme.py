@@ -47,7 +47,7 @@ def test_the_other_snippets(capsys):
             exec(compile(code, "README.md", "exec"), space)
     out = capsys.readouterr().out
     assert "[ 0.  4.  8. 12.]" in out and "24 messages" in out and "AllReduce" in out
-    assert "rank 0: waits in Receive" in out and "Tanh()" in out
+    assert "rank 0: waits in Receive" in out and "Tanh()" in out and "the same bits: True" in out
 
 
 @pytest.mark.parametrize("command", ["minispore demo", "minispore data digits --out DIR", "minispore data mnist --out DIR",

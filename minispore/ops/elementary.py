@@ -209,7 +209,7 @@ class Erf(Unary):
 @cache
 def _erfc_series() -> list[float]:
     """Chebyshev coefficients of P on 0 < t ≤ 1, to double precision."""
-    from numpy.polynomial import chebyshev      # here, as `import minispore` is to be fast
+    from numpy.polynomial import chebyshev  # here, as `import minispore` is to be fast
     def p(u):
         z = 4 / (u + 1) - 2
         if z < 25:
