@@ -55,14 +55,13 @@ _scope: ContextVar[tuple] = ContextVar("minispore_scope", default=())       # na
 _calls: ContextVar[Counter | None] = ContextVar("minispore_calls", default=None)      # draws of the step under way
 
 
-@contextmanager
-def scope(name: str):
-    """What is drawn in here belongs to the cell of that name."""
-    token = _scope.set((*_scope.get(), name))
-    try:
-        yield
-    finally:
-        _scope.reset(token)
+def enter(name: str):
+    """What is drawn from now on belongs to the cell of that name, until `leave` is given what this returns."""
+    return _scope.set((*_scope.get(), name))
+
+
+def leave(token) -> None:
+    _scope.reset(token)
 
 
 def path() -> str:

@@ -32,6 +32,8 @@ class Cell(Hooks, States, Precision, Settings):
     [2.0, 4.0]
     """
 
+    bprop = None            # a subclass may define bprop(self, *inputs, out, dout)
+
     def __init__(self, auto_prefix=True, flags=None):
         self.__dict__.update(_params=OrderedDict(), _cells=OrderedDict(), _buffers=OrderedDict(), _passing=set(), _fixed=set(),
                              _hooks={}, _flags={}, _dtype=None, _compiled=None, _version=0, _running=0, training=False,
@@ -243,21 +245,19 @@ class Cell(Hooks, States, Precision, Settings):
             return self._run(*args, **kwargs)
 
     def _run(self, *args, **kwargs):
+        """construct, or what bprop makes of it, in the cell's dtype and with its hooks."""
         if tracing():
             recorder().graph.cells[self] = None
-        with random.scope(self._own_name()):
-            return self._body(args, kwargs)
-
-    def _body(self, args, kwargs):
-        """construct, or what bprop makes of it, in the cell's dtype and with its hooks."""
-        run = self._with_bprop if hasattr(self, "bprop") else self.construct
+        place = random.enter(self._own_name())
         self.__dict__["_running"] += 1
         try:
+            run = self.construct if self.bprop is None else self._with_bprop
             if self._dtype is None and not self._hooks:         # the usual case
                 return run(*args, **kwargs)
             return self._precisely(lambda args, kwargs: self._hooked(run, args, kwargs), args, kwargs)
         finally:
             self.__dict__["_running"] -= 1
+            random.leave(place)
 
     def _with_bprop(self, *args, **kwargs):
         """construct, cut off from differentiation, and an op behind it that asks bprop for the gradient."""

@@ -120,7 +120,11 @@ class Primitive:
 
     def runner(self, values):
         """`cpu` for values (arrays or specs) of these dtypes."""
-        return partial(_widened, self.cpu) if self.widens and any(v.dtype in mstype.NARROW for v in values) else self.cpu
+        if self.widens:
+            for v in values:                    # a loop: this is done for every op of PYNATIVE_MODE
+                if v.dtype.itemsize == 2 and v.dtype in mstype.NARROW:
+                    return partial(_widened, self.cpu)
+        return self.cpu
 
     def bound_rule(self, ins: Sequence, outs: Sequence) -> Rule | None:
         """The rule for these input and output shapes."""
