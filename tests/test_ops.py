@@ -85,6 +85,32 @@ def nodes_with_data(fn, arrays):
         yield node, ins, outs
 
 
+# Cases whose functions hold float64 tensors of their own.
+OF_FLOAT64 = {"MaxPoolGrad", "MaxPoolGather", "BatchNorm", "Dropout", "Cast"}
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(ms.float32, 1e-4), (ms.float16, 2e-2), (ms.bfloat16, 1e-1)],
+                         ids=["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", sorted(set(CASES) - OF_FLOAT64))
+@settings(max_examples=4)
+@given(st.data())
+def test_other_dtypes_stay_what_they_are_and_are_near(name, dtype, close, data):
+    fn, arrays = CASES[name](data.draw)
+    arrays = [Tensor(a, dtype) for a in arrays]
+    wide = [a.astype(ms.float64) for a in arrays]
+    def results(xs):
+        out = fn(*xs)
+        first = out[0] if isinstance(out, tuple) else out
+        return [*(out if isinstance(out, tuple) else [out]),
+                *ms.grad(lambda *xs: ops.sum(f[0] if isinstance(f := fn(*xs), tuple) else f), tuple(range(len(xs))))(*xs)], first
+    (mine, first), (exact, _) = results(arrays), results(wide)
+    assert first.dtype == dtype
+    for a, b in zip(mine, exact, strict=True):
+        assert a.dtype in (dtype, b.dtype if b.dtype.kind != "f" else dtype)
+        b = b.asnumpy()
+        np.testing.assert_allclose(a.asnumpy().astype(float), b, rtol=close, atol=close * max(1.0, np.abs(b).max(initial=0)))
+
+
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=10)
 @given(st.data())
