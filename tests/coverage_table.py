@@ -14,7 +14,7 @@ from minispore.dataset.core import Dataset
 from minispore.dataset.samplers import Sampler
 from minispore.dataset.transforms import Transform
 from minispore.nn.loss import LossBase
-from minispore.ops.function import array, math, reduction
+from minispore.ops.function import array, creation, math, reduction
 from minispore.ops.function import nn as nn_functions
 from minispore.ops.primitive import Composite, Primitive
 
@@ -65,7 +65,7 @@ def op_gradient(name: str) -> str:
 
 
 def functions() -> list[str]:
-    names = {n.removesuffix("_") for m in (math, array, reduction, nn_functions) for n in m.__all__}
+    names = {n.removesuffix("_") for m in (math, array, creation, reduction, nn_functions) for n in m.__all__}
     return sorted(names - {"check_reduction", "reduced", "unbroadcast"} | {"cross_entropy", "nll_loss"})
 
 

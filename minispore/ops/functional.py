@@ -4,5 +4,6 @@ Gathered here from `function`. The ops themselves use them under the name F, for
 """
 from minispore.ops.function.math import *       # isort: skip  (the others build on it)
 from minispore.ops.function.array import *
+from minispore.ops.function.creation import *
 from minispore.ops.function.nn import *
 from minispore.ops.function.reduction import *

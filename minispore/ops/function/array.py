@@ -1,4 +1,4 @@
-"""Functional forms of what moves, makes and picks values."""
+"""Functional forms of what moves and picks values."""
 from functools import cache
 from math import prod
 
@@ -11,11 +11,10 @@ from minispore.ops import functional as F
 from minispore.ops.primitive import normal_axis
 
 __all__ = [
-    "arange", "argsort", "broadcast_to", "cat", "chunk", "concat", "cumsum", "expand_dims", "eye", "flatten", "flip",
-    "full", "full_like", "gather", "gather_d", "gather_elements", "getitem", "index_select", "linspace", "masked_fill",
-    "meshgrid", "movedim", "narrow", "one_hot", "ones", "ones_like", "pad", "permute", "range_", "ravel",
+    "argsort", "broadcast_to", "cat", "chunk", "concat", "cumsum", "expand_dims", "flatten", "flip", "gather", "gather_d",
+    "gather_elements", "getitem", "index_select", "masked_fill", "movedim", "narrow", "one_hot", "pad", "permute", "ravel",
     "repeat_interleave", "reshape", "roll", "slice_", "sort", "split", "squeeze", "stack", "swapaxes", "swapdims", "tile",
-    "topk", "transpose", "tril", "triu", "unbind", "unbroadcast", "unsqueeze", "unstack", "zeros", "zeros_like",
+    "topk", "transpose", "tril", "triu", "unbind", "unbroadcast", "unsqueeze", "unstack",
 ]
 
 getitem = indexing.getitem
@@ -116,16 +115,6 @@ def unbroadcast(grad, shape) -> Tensor:
     return reshape(F.sum(grad, axes), shape)
 
 
-def full(size, fill_value, *, dtype=None) -> Tensor:
-    """A tensor of one value."""
-    dtype = mstype.to_dtype(dtype or type(fill_value))
-    return shape.Fill((size,) if isinstance(size, int) else tuple(size), fill_value, dtype)()
-
-
-def zeros(size, dtype=mstype.float32) -> Tensor: return full(size, 0, dtype=dtype)
-def ones(size, dtype=mstype.float32) -> Tensor: return full(size, 1, dtype=dtype)
-def zeros_like(input, *, dtype=None) -> Tensor: return full(input.shape, 0, dtype=dtype or input.dtype)
-def ones_like(input, *, dtype=None) -> Tensor: return full(input.shape, 1, dtype=dtype or input.dtype)
 
 
 def _axes(what: str, input, axes) -> list[int]:
@@ -256,7 +245,7 @@ def pad(input_x, padding, mode="constant", value=0) -> Tensor:
         return out
     inside = np.zeros(whole, bool)
     inside[tuple(map(slice, begin, end))] = True
-    return F.select(Tensor(inside), out, full_like(out, value))
+    return F.select(Tensor(inside), out, F.full_like(out, value))
 
 
 def triu(input, diagonal=0) -> Tensor:
@@ -272,46 +261,6 @@ def tril(input, diagonal=0) -> Tensor:
 def masked_fill(input_x, mask, value) -> Tensor:
     """`value` where the mask is True."""
     return arrange.MaskedFill()(input_x, mask, value)
-
-
-# ---- new tensors ------------------------------------------------------------------------------------
-
-def full_like(input, fill_value, *, dtype=None) -> Tensor: return full(input.shape, fill_value, dtype=dtype or input.dtype)
-
-
-def arange(start=0, end=None, step=1, *, dtype=None) -> Tensor:
-    """start, start + step, … below end; int64 of whole numbers, else float32."""
-    start, end = (0, start) if end is None else (start, end)
-    values = np.arange(_number(start), _number(end), _number(step))
-    return Tensor(values, dtype or (mstype.int64 if values.dtype.kind in "iu" else mstype.float32))
-
-
-def range_(start, end, step=1) -> Tensor:
-    """start, start + step, … below end, of the arguments' dtype."""
-    like = next((t.dtype for t in (start, end, step) if isinstance(t, Tensor)), None)
-    return arange(start, end, step, dtype=like)
-
-
-def linspace(start, end, steps) -> Tensor:
-    """`steps` float32 values from start to end, equally far apart."""
-    return Tensor(np.linspace(_number(start), _number(end), steps), mstype.float32)
-
-
-def eye(n, m=None, dtype=mstype.float32) -> Tensor:
-    """Ones on the diagonal of an (n, m) matrix of zeros."""
-    return Tensor(np.eye(n, m), dtype)
-
-
-def meshgrid(*inputs, indexing="xy") -> tuple[Tensor, ...]:
-    """Coordinates of a grid from those of its axes."""
-    shaped = [reshape(t, tuple(-1 if i == k else 1 for i in range(len(inputs)))) for k, t in enumerate(inputs)]
-    sizes = tuple(t.shape[0] for t in inputs)
-    grids = [broadcast_to(t, sizes) for t in shaped]
-    return tuple(swapaxes(g, 0, 1) if indexing == "xy" and len(sizes) > 1 else g for g in grids)
-
-
-def _number(x):
-    return x.item() if isinstance(x, Tensor) else x
 
 
 # ---- picking ------------------------------------------------------------------------------------------
