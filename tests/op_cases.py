@@ -127,7 +127,7 @@ def pooling(draw):
     stride, mode = (draw(st.integers(1, 3)), draw(st.integers(1, 2))), draw(st.sampled_from(["same", "valid", "pad"]))
     pad = (kernel[0] // 2, 0, 0, kernel[1] // 2) if mode == "pad" else 0
     shape = (draw(st.integers(1, 2)), draw(st.integers(1, 2)), *(k + draw(st.integers(0, 4)) for k in kernel))
-    return (kernel, stride, mode, pad), shape
+    return (kernel, stride, mode, pad, mode != "same" and draw(st.booleans())), shape
 
 
 def max_pool(draw):
@@ -260,7 +260,7 @@ def grouped(make):
 def avg_pooling(draw):
     args, shape = pooling(draw)
     extra = draw(st.sampled_from([(True, None), (False, None), (True, 3)]))
-    return (*args, 1, *extra), shape
+    return (*args, *extra), shape
 
 
 def avg_pool(draw):

@@ -153,7 +153,8 @@ def test_equals_numpy(name):
     (lambda t: nn.MultiheadAttention(6, 4), ValueError, "num_heads=4 must divide embed_dim=6"),
     (lambda t: nn.GroupNorm(2, 3), ValueError, "must divide num_channels=3"),
     (lambda t: nn.LayerNorm(5), TypeError, "must be a tuple of sizes"),
-    (lambda t: nn.AvgPool2d(2, ceil_mode=True), ValueError, "ceil_mode"),
+    (lambda t: nn.MaxPool2d(2, dilation=2), ValueError, "dilation=2; only"),
+    (lambda t: nn.MaxPool2d(2, return_indices=True), ValueError, "return_indices=True"),
     (lambda t: nn.Conv2d(3, 4, 1, group=2), ValueError, "group=2 must divide in_channels=3"),
     (lambda t: nn.get_activation("sine"), ValueError, "'sine' is unknown"),
 ])
@@ -231,7 +232,7 @@ def test_assign_add_sub_and_depend(mode):
             self.n = Parameter(np.zeros(2, np.float32), name="n")
         def construct(self, x):
             ops.AssignAdd()(self.n, x)
-            return ops.depend(x * 2, ops.assign_sub(self.n, 0.5))
+            return ops.depend(x * 2, (ops.assign_sub(self.n, 0.5), None, [True]))
     net = Counter()
     for _ in range(2):
         assert net(Tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
@@ -248,3 +249,23 @@ def test_grouped_convolution_is_the_convolutions_of_the_groups(group, i, o, same
     parts = [ops.Conv2D(o, (3, 2), pad_mode=mode)(Tensor(a), Tensor(b)).asnumpy()
              for a, b in zip(np.split(x, group, 1), np.split(w, group, 0), strict=True)]
     np.testing.assert_allclose(whole, np.concatenate(parts, 1), rtol=1e-12)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 1), st.integers(3, 7), st.booleans(), st.booleans())
+def test_pooling_in_ceil_mode_is_its_definition(kernel, stride, pad, size, count, average):
+    """Windows begin every `stride`; the last one may hang over, if it begins inside the (left-padded) plane."""
+    pad = pad if 2 * pad <= kernel else 0
+    x = np.random.default_rng(size).normal(size=(1, 1, size, size))
+    starts = [s for s in range(-pad, size, stride) if s - stride + kernel < size + pad or s == -pad]
+    def window(i, j):
+        rows, cols = (slice(max(s, 0), min(s + kernel, size)) for s in (i, j))
+        if not average:
+            return x[0, 0, rows, cols].max()
+        area = [min(s + kernel, size + pad) - s for s in (i, j)] if count and pad else \
+            [min(s + kernel, size) - max(s, 0) for s in (i, j)]
+        return x[0, 0, rows, cols].sum() / np.prod(area)
+    want = [[window(i, j) for j in starts] for i in starts]
+    args = (kernel, stride, "pad" if pad else "valid", pad, True)
+    got = ops.AvgPool(*args, count) if average else ops.MaxPool(*args)
+    np.testing.assert_allclose(got(Tensor(x)).asnumpy()[0, 0], want, rtol=1e-12)

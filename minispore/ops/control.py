@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minispore.common.parameter import Parameter
-from minispore.common.tensor import Tensor
+from minispore.common.tensor import Tensor, is_tensor
+from minispore.common.tree import flatten
 from minispore.ops import functional as F
 from minispore.ops.primitive import Composite, Primitive, Spec, as_tensor
 
@@ -107,8 +108,14 @@ class AssignSub(AssignBy):
 
 
 class Depend(Primitive):
-    """The first tensor, once the others have been computed (MindSpore: `ops.Depend()(value, expr)`)."""
+    """The first tensor, once the others have been computed (MindSpore: `ops.Depend()(value, expr)`).
+
+    expr may be anything; of it the tensors count, also those in nested tuples.
+    """
     arity, widens = None, False
+
+    def take(self, value, *expr):
+        return self, [as_tensor(value, self, 0), *flatten(expr, is_tensor)[0]]
 
     def rule(self, *shapes):
         terms = [" ".join(f"{'D' if i else 'd'}{i}_{d}" for d in range(len(s))) for i, s in enumerate(shapes)]

@@ -34,12 +34,16 @@ def four(value, what: str) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of taps that slides over a plane: what Conv2D and MaxPool have in common."""
+    """A window of taps that slides over a plane: what convolutions and pooling have in common.
+
+    ceil_mode: a last window that would hang over the edge counts too, if it begins inside.
+    """
     kernel: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
     pad_mode: str = "valid"
     pad: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
+    ceil_mode: bool = False
 
     def __post_init__(self):
         if self.pad_mode not in ("same", "valid", "pad"):
@@ -54,12 +58,16 @@ class Window:
 
     def pads(self, plane: tuple[int, int]) -> tuple[int, int, int, int]:
         """(top, bottom, left, right); 'same' puts the odd one at the bottom and on the right."""
-        if self.pad_mode != "same":
+        if self.pad_mode != "same" and not self.ceil_mode:
             return self.pad
         out = []
-        for n, s, span in zip(plane, self.stride, self.spans(), strict=True):
-            total = max((-(-n // s) - 1) * s + span - n, 0)
-            out += [total // 2, total - total // 2]
+        for n, s, span, (low, high) in zip(plane, self.stride, self.spans(), (self.pad[:2], self.pad[2:]), strict=True):
+            if self.pad_mode == "same":
+                total = max((-(-n // s) - 1) * s + span - n, 0)
+                out += [total // 2, total - total // 2]
+            else:
+                steps = min(-(-(n + low + high - span) // s), (n + low - 1) // s)
+                out += [low, max(high, steps * s + span - n - low)]
         return tuple(out)
 
     def plane(self, plane: tuple[int, int], op: Primitive, shape) -> tuple[int, int]:

@@ -15,16 +15,13 @@ class Pool(Primitive):
     strides: int | tuple = 1
     pad_mode: str = "valid"
     pad: int | tuple = 0
-    dilation: int | tuple = 1
+    ceil_mode: bool = False
 
     def __post_init__(self):
         set_, name = object.__setattr__, type(self).__name__
         set_(self, "kernel_size", pair(self.kernel_size, f"{name}: kernel_size"))
         set_(self, "strides", pair(self.strides, f"{name}: strides"))
-        set_(self, "dilation", pair(self.dilation, f"{name}: dilation"))
         set_(self, "pad", four(self.pad, f"{name}: pad"))
-        if self.dilation != (1, 1):
-            raise ValueError(f"{name}: dilation {self.dilation}; only 1 is there")
         if any(2 * p > k for p, k in zip(self.pad, (self.kernel_size[0],) * 2 + (self.kernel_size[1],) * 2,
                                          strict=True)):
             raise ValueError(f"{name}: padding {self.pad} is more than half the kernel {self.kernel_size}, so a window "
@@ -32,7 +29,7 @@ class Pool(Primitive):
 
     @property
     def window(self) -> Window:
-        return Window(self.kernel_size, self.strides, self.pad_mode, self.pad)
+        return Window(self.kernel_size, self.strides, self.pad_mode, self.pad, ceil_mode=self.ceil_mode)
 
     def rule(self, *shapes):
         return "n c H W -> n c P Q"
@@ -78,7 +75,7 @@ class MaxPool(Pool):
             yield won, at
 
     def gradient(self, x, out, dout):
-        return (lambda: MaxPoolGrad(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, dout),)
+        return (lambda: MaxPoolGrad(*astuple(self))(x, dout),)
 
 
 @dataclass(frozen=True)
@@ -100,13 +97,13 @@ class MaxPoolGrad(MaxPool):
         return wide[:, :, top:top + h, left:left + w]
 
     def winners(self, x):
-        return MaxPool(self.kernel_size, self.strides, self.pad_mode, self.pad).winners(x)
+        return MaxPool(*astuple(self)).winners(x)
 
     def cpu(self, out, x, dout):
         self._kernel(kernels.max_pool_grad, x, (x, dout), out)
 
     def gradient(self, x, dout, out, d):
-        return None, (lambda: MaxPoolGather(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, d))
+        return None, (lambda: MaxPoolGather(*astuple(self))(x, d))
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ class MaxPoolGather(MaxPool):
 
     def forward(self, x, g):
         xp, wide, out = namespace(x), self.window.padded(g, 0), None
-        for won, at in MaxPool(self.kernel_size, self.strides, self.pad_mode, self.pad).winners(x):
+        for won, at in MaxPool(*astuple(self)).winners(x):
             term = xp.where(won, wide[at], xp.zeros_like(wide[at]))
             out = term if out is None else out + term
         return out
@@ -131,7 +128,7 @@ class MaxPoolGather(MaxPool):
         self._kernel(kernels.max_pool_gather, x, (x, g), out)
 
     def gradient(self, x, g, out, dout):
-        return None, (lambda: MaxPoolGrad(self.kernel_size, self.strides, self.pad_mode, self.pad)(x, dout))
+        return None, (lambda: MaxPoolGrad(*astuple(self))(x, dout))
 
 
 @dataclass(frozen=True)
@@ -149,9 +146,12 @@ class AvgPool(Pool):
         """What each value of a window counts: a number, or (1, 1, p, q) of them."""
         if self.divisor is not None:
             return 1 / self.divisor
-        if self.pad_mode == "valid" or (self.pad_mode == "pad" and self.count_include_pad):
+        with_pad = self.pad_mode == "pad" and self.count_include_pad
+        if not self.ceil_mode and (with_pad or self.pad_mode == "valid"):
             return 1 / prod(self.kernel_size)
         inside = self.window.padded(xp.ones((1, 1, *plane), dtype=dtype), 0)
+        if with_pad:                            # the padding asked for, not what hangs over the edge besides
+            inside[:, :, :plane[0] + sum(self.pad[:2]), :plane[1] + sum(self.pad[2:])] = 1
         taps = self.window.taps(self.window.plane(plane, self, plane))
         return 1 / sum((inside[at] for _k, _l, at in taps), xp.zeros((), dtype=dtype))
 

@@ -8,7 +8,7 @@ from minispore.ops.conv import four
 class MaxPool2d(Cell):
     """The largest value of each window of x (n, c, h, w) (MindSpore: `nn.MaxPool2d`).
 
-    pad_mode: "valid" (default), "same", or "pad" with `padding`.
+    pad_mode: "valid" (default), "same", or "pad" with `padding`. ceil_mode: a last window that hangs over the edge counts.
 
     >>> from minispore import Tensor, nn
     >>> nn.MaxPool2d(2, 2)(Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).tolist()
@@ -18,10 +18,11 @@ class MaxPool2d(Cell):
     def __init__(self, kernel_size=1, stride=1, pad_mode="valid", padding=0, dilation=1, return_indices=False,
                  ceil_mode=False, data_format="NCHW"):
         super().__init__()
-        if return_indices or ceil_mode or data_format != "NCHW":
-            raise ValueError("MaxPool2d: return_indices, ceil_mode and data_format other than 'NCHW' aren't there")
+        if return_indices or dilation not in (1, (1, 1)):
+            raise ValueError(f"MaxPool2d: return_indices={return_indices}, dilation={dilation}; only False and 1 are there")
+        only_nchw("MaxPool2d", data_format)
         self.kernel_size, self.stride, self.pad_mode, self.padding = kernel_size, stride, pad_mode, padding
-        self.max_pool = ops.MaxPool(kernel_size, stride, pad_mode, four(padding, "MaxPool2d: padding"), dilation)
+        self.max_pool = ops.MaxPool(kernel_size, stride, pad_mode, four(padding, "MaxPool2d: padding"), ceil_mode)
 
     def construct(self, x):
         return self.max_pool(x)
@@ -36,6 +37,7 @@ class AvgPool2d(Cell):
     Args:
         pad_mode: "valid" (default), "same" (padding doesn't count), or "pad" with `padding` (it counts, unless
             count_include_pad is False).
+        ceil_mode: a last window that hangs over the edge counts; what hangs over is neither summed nor counted.
         divisor_override: divide by this number instead of the window's size.
 
     >>> from minispore import Tensor, nn
@@ -46,12 +48,10 @@ class AvgPool2d(Cell):
     def __init__(self, kernel_size=1, stride=1, pad_mode="valid", padding=0, ceil_mode=False, count_include_pad=True,
                  divisor_override=None, data_format="NCHW"):
         super().__init__()
-        if ceil_mode:
-            raise ValueError("AvgPool2d: ceil_mode=True isn't there; use pad_mode='same', or 'pad' with padding")
         only_nchw("AvgPool2d", data_format)
         self.kernel_size, self.stride, self.pad_mode, self.padding = kernel_size, stride, pad_mode, padding
-        self.avg_pool = ops.AvgPool(kernel_size, stride, pad_mode, four(padding, "AvgPool2d: padding"), 1, count_include_pad,
-                                    divisor_override)
+        self.avg_pool = ops.AvgPool(kernel_size, stride, pad_mode, four(padding, "AvgPool2d: padding"), ceil_mode,
+                                    count_include_pad, divisor_override)
 
     def construct(self, x):
         return self.avg_pool(x)

@@ -113,18 +113,18 @@ def conv2d(input, weight, bias=None, stride=1, pad_mode="valid", padding=0, dila
     return op(input, weight) if bias is None else F.bias_add(op(input, weight), bias)
 
 
-def max_pool2d(x, kernel_size, stride=None, padding=0) -> Tensor:
+def max_pool2d(x, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) -> Tensor:
     """The largest value of each window; stride None: the kernel's size."""
-    mode = "pad" if padding else "valid"
-    return pool.MaxPool(kernel_size, kernel_size if stride is None else stride, mode, _around(padding))(x)
+    if return_indices or dilation not in (1, (1, 1)):
+        raise ValueError(f"max_pool2d: return_indices={return_indices}, dilation={dilation}; only False and 1 are there")
+    return pool.MaxPool(kernel_size, kernel_size if stride is None else stride, "pad" if padding else "valid",
+                        _around(padding), ceil_mode)(x)
 
 
 def avg_pool2d(input_x, kernel_size=1, stride=1, padding=0, ceil_mode=False, count_include_pad=True,
                divisor_override=0) -> Tensor:
     """The mean of each window; divisor_override: divide by this number instead."""
-    if ceil_mode:
-        raise ValueError("avg_pool2d: ceil_mode=True isn't there; pad the input instead")
-    return pool.AvgPool(kernel_size, stride, "pad" if padding else "valid", _around(padding), 1, count_include_pad,
+    return pool.AvgPool(kernel_size, stride, "pad" if padding else "valid", _around(padding), ceil_mode, count_include_pad,
                         divisor_override or None)(input_x)
 
 
