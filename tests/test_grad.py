@@ -268,3 +268,16 @@ def test_python_control_flow_on_values():
     ms.jit(lambda x: leaked.append(x * 2) or x)(Tensor([1.0]))
     with pytest.raises(ms.TraceError):
         ops.relu(leaked[0])
+
+
+@pytest.mark.parametrize(("f", "found"), [(lambda x: None, "a NoneType"), (lambda x: 3.0, "a float"),
+                                          (lambda x: ops.argmax(x), r"int32 of shape \(\)")])
+def test_what_has_no_gradient_is_refused(f, found):
+    with pytest.raises(TypeError, match=f"the function returned {found}, which has no gradient"):
+        ms.grad(f)(Tensor([1.0, 2.0]))
+
+
+def test_zero_and_minus_zero_are_two_constants():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    f = ms.jit(lambda x: 1 / (x * ops.full((1,), 0.0)) + 1 / (x * ops.full((1,), -0.0)))
+    assert f(Tensor([1.0])).isnan().all()           # inf - inf

@@ -95,6 +95,9 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
         leaves, _ = flatten(first, is_tensor)
         _warn_of_vector(fn, leaves, weights)
         ends = [(listener.value_of(t), t) for t in leaves if is_float(t.dtype)]
+        if not ends:
+            found = ", ".join(f"{t.dtype} of shape {t.shape}" for t in leaves) or f"a {type(first).__name__}"
+            raise TypeError(f"grad: the function returned {found}, which has no gradient; return a float tensor, the loss")
         last = isinstance(listener, Tape) and not listener.nesting      # nobody will differentiate the gradient
         with recording(None if last else listener):
             seeds = [(v, F.ones(t.shape, t.dtype)) for v, t in ends]

@@ -29,7 +29,8 @@ def merge_duplicates(graph: Graph) -> None:
     for node in graph.nodes:
         node.ins = tuple(same.get(v, v) for v in node.ins)
         key = (node.op, tuple(v.number for v in node.ins))
-        if not node.op.effect and key in seen:
+        # repr tells 0.0 from -0.0, which are equal.
+        if not node.op.effect and key in seen and repr(node.op) == repr(seen[key].op):
             same.update(zip(node.outs, seen[key].outs, strict=True))
         else:
             seen[key] = node
