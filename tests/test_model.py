@@ -482,7 +482,8 @@ class Rows:
 
 
 def train_on(source, epochs=1):
-    model().train(epochs, ds.GeneratorDataset(source, ["x", "y"], num_shards=ms.get_group_size(), shard_id=ms.get_rank()).batch(2))
+    rows = ds.GeneratorDataset(source, ["x", "y"], num_shards=ms.get_group_size(), shard_id=ms.get_rank())
+    model().train(epochs, rows.batch(2))
 
 
 @pytest.mark.parametrize("made, words", [(4, "gave 2 batches in epoch 1"), (8, "gave 4 batches in epoch 1")])

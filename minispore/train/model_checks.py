@@ -55,8 +55,8 @@ def counted(batches: Iterator, steps: int, epoch: int, world) -> Iterator:
         return
     number = f"more than {steps}" if made > steps and world else made
     text = (f"Model.train: the dataset gave {number} batches in epoch {epoch} on rank {get_rank()}, but get_dataset_size() says "
-            f"{steps}: an iterable's __len__ is wrong, its __iter__ doesn't begin anew, or a filter leaves another number in each "
-            "epoch")
+            f"{steps}: an iterable's __len__ is wrong, its __iter__ doesn't begin anew, or a filter leaves another number in "
+            "each epoch")
     if world or not made:
         raise RuntimeError(text)
     warn(text)
