@@ -675,7 +675,7 @@ def test_checkpoints_are_found_beside_the_callbacks():
     checkpoint = pytest.importorskip("minispore.train.checkpoint")
     from minispore.train.callback import CheckpointConfig, ModelCheckpoint
     assert (CheckpointConfig, ModelCheckpoint) == (checkpoint.CheckpointConfig, checkpoint.ModelCheckpoint)
-    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+    with pytest.raises(AttributeError, match="has no 'Nothing'"):
         _ = ms.train.callback.Nothing
 
 

@@ -110,7 +110,7 @@ def test_a_training_on_unequal_shards_is_refused():
     def program():
         ms.init()
         ms.set_auto_parallel_context(parallel_mode="data_parallel")
-        data = ds.NumpySlicesDataset((np.ones((20, 3)), np.arange(20, dtype=np.int32) % 2), ["x", "y"], shuffle=False,
+        data = ds.NumpySlicesDataset((np.ones((20, 3)), np.arange(20, dtype=np.int32) // 2 % 2), ["x", "y"], shuffle=False,
                                      num_shards=ms.get_group_size(), shard_id=ms.get_rank())
         net = nn.Dense(3, 2)
         model = ms.Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.1))

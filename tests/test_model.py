@@ -466,3 +466,43 @@ class Two(nn.Cell):
 def test_messages(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+class Rows:
+    """An iterable of `made` rows that says it has `said`."""
+
+    def __init__(self, said, made):
+        self.said, self.made = said, made
+
+    def __len__(self):
+        return self.said
+
+    def __iter__(self):
+        return iter([(np.ones(4), np.int32(0))] * self.made)
+
+
+def train_on(source, epochs=1):
+    rows = ds.GeneratorDataset(source, ["x", "y"], num_shards=ms.get_group_size(), shard_id=ms.get_rank())
+    model().train(epochs, rows.batch(2))
+
+
+@pytest.mark.parametrize("made, words", [(4, "gave 2 batches in epoch 1"), (8, "gave 4 batches in epoch 1")])
+def test_a_dataset_of_another_length_than_it_says_is_warned_of(made, words):
+    with pytest.warns(UserWarning, match=f"{words} on rank 0, but get_dataset_size.. says 3"):
+        train_on(Rows(6, made))
+
+
+def test_a_source_that_can_not_begin_anew_is_no_training_without_steps():
+    once = iter([(np.ones(4), np.int32(0))] * 4)
+    with pytest.raises(RuntimeError, match="gave 0 batches in epoch 1 on rank 0, but get_dataset_size.. says 2.*begin anew"):
+        train_on(once)
+
+
+@pytest.mark.parametrize("made, words", [(12, "gave 2 batches"), (24, "gave more than 3 batches")])
+def test_a_rank_whose_shard_has_another_length_says_so(made, words):
+    def program():
+        ms.communication.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+        train_on(Rows(18, made if ms.get_rank() == 1 else 18), epochs=2)
+    with pytest.raises(RuntimeError, match=f"{words} in epoch 1 on rank 1, but get_dataset_size.. says 3"):
+        run_ranks(program, 3)

@@ -34,6 +34,7 @@ from minispore.train.model_checks import (
     check_dataset,
     check_sink,
     check_valid_frequency,
+    counted,
     natural,
     tensors,
 )
@@ -227,9 +228,10 @@ class Model:
         notify(callbacks, "on_train_epoch_begin", context)
         if progress:
             progress.begin_epoch(number + 1, done)
-        # An endless dataset has no last batch; the others end by themselves.
-        end = args.batch_num if dataset.get_repeat_count() == -1 else None
-        for columns, _ in islice(dataset.batches(number), done, end):
+        batches = dataset.batches(number)
+        if dataset.get_repeat_count() == -1:        # an endless dataset has no last batch
+            batches = islice(batches, args.batch_num)
+        for columns, _ in islice(counted(batches, args.batch_num, number + 1, agreement.world), done, None):
             args.cur_step_num += 1
             args.train_dataset_element = tensors("Model.train", columns)
             notify(callbacks, "on_train_step_begin", context)

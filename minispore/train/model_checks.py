@@ -1,8 +1,10 @@
 """What Model asks of its arguments, and says when they aren't so."""
+from collections.abc import Iterator
 from inspect import Parameter, signature
 
 from minispore.common.errors import warn
 from minispore.common.tensor import Tensor
+from minispore.communication.management import get_rank
 from minispore.context import get_context
 from minispore.dataset.core import Dataset
 
@@ -38,6 +40,26 @@ def check_dataset(what: str, dataset) -> None:
                         "ds.NumpySlicesDataset((images, labels), ['image', 'label']).batch(32)")
     if not dataset.get_dataset_size():
         raise ValueError(f"{what} has no batch; check the files, the filters and drop_remainder of batch()")
+
+
+def counted(batches: Iterator, steps: int, epoch: int, world) -> Iterator:
+    """The batches of an epoch. RuntimeError where they are more or fewer than `steps`: ranks would wait for each other, or add
+    up gradients of different steps. Where this rank trains alone (world: None), a warning; but none at all is an error, too.
+    """
+    made = 0
+    for made, batch in enumerate(batches, 1):
+        if made > steps and world:
+            break
+        yield batch
+    if made == steps:
+        return
+    number = f"more than {steps}" if made > steps and world else made
+    text = (f"Model.train: the dataset gave {number} batches in epoch {epoch} on rank {get_rank()}, but get_dataset_size() says "
+            f"{steps}: an iterable's __len__ is wrong, its __iter__ doesn't begin anew, or a filter leaves another number in "
+            "each epoch")
+    if world or not made:
+        raise RuntimeError(text)
+    warn(text)
 
 
 def check_columns(name: str, dataset, network, last: str) -> None:
