@@ -40,12 +40,13 @@ from minispore.context import (
     set_device,
     set_seed,
 )
-from minispore.graph.api import grad, jit, value_and_grad
+from minispore.graph.api import grad, jit, mutable, value_and_grad
 from minispore.nn import loss
 from minispore.ops.functional import cast
 
 ops.GradOperation = graph.api.GradOperation         # MindSpore has it there; it stands above ops in this house
 ops.grad, ops.value_and_grad = grad, value_and_grad
+ms_function = jit                                   # its older name
 
 __version__ = "0.1.0"
 
@@ -92,8 +93,11 @@ __all__ = [
     "jit",
     "load_checkpoint",
     "load_param_into_net",
+    "log",
     "loss",
     "mint",
+    "ms_function",
+    "mutable",
     "nn",
     "ops",
     "release",
@@ -113,7 +117,7 @@ __all__ = [
 
 # What a script may do without costs nothing until it is asked for.
 __getattr__ = missing(__name__, globals(), {
-    "amp": "minispore.amp", "dataset": "minispore.dataset", "train": "minispore.train",
+    "amp": "minispore.amp", "log": "minispore.log", "dataset": "minispore.dataset", "train": "minispore.train",
     **dict.fromkeys(("Model", "async_ckpt_thread_status", "load_checkpoint", "load_param_into_net", "save_checkpoint"),
                     "minispore.train"),
     **dict.fromkeys(("DynamicLossScaleManager", "FixedLossScaleManager"), "minispore.amp"),

@@ -269,3 +269,26 @@ def test_pooling_in_ceil_mode_is_its_definition(kernel, stride, pad, size, count
     args = (kernel, stride, "pad" if pad else "valid", pad, True)
     got = ops.AvgPool(*args, count) if average else ops.MaxPool(*args)
     np.testing.assert_allclose(got(Tensor(x)).asnumpy()[0, 0], want, rtol=1e-12)
+
+
+# ---- functions over functions --------------------------------------------------------------------------
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+def test_gradients_clipped_as_mindspores_scripts_do_it(mode):
+    ms.set_context(mode=mode)
+    clip = ops.MultitypeFuncGraph("clip")
+
+    @clip.register("Number", "Number", "Tensor")
+    def _clip(kind, value, grad):
+        return ops.clip_by_value(grad, -value, value) if kind == 0 else ops.clip_by_norm(grad, value)
+    f = ms.jit(lambda *grads: ops.HyperMap()(ops.partial(clip, 0, 1.0), grads))
+    a, b = f(Tensor([3.0, -0.5]), Tensor([[-2.0]]))
+    assert a.tolist() == [1.0, -0.5] and b.tolist() == [[-1.0]]
+    with pytest.raises(TypeError, match=r"clip: there is no function for \(str\); registered is: Number, Number, Tensor"):
+        clip("x")
+    with pytest.raises(ValueError, match="kinds .'Matrix'. are unknown"):
+        clip.register("Matrix")
+    with pytest.raises(ValueError, match=r"lengths \[1, 2\]"):
+        ops.HyperMap()(ops.add, (a,), (a, b))
+    assert ops.HyperMap(ops.neg)((a, (b,)))[1][0].tolist() == [[1.0]]
+    assert [t.tolist() for t in ops.Map()(lambda pair: pair[0] + pair[1], ((a, a),))] == [[2.0, -1.0]]

@@ -36,6 +36,11 @@ def jit(function: Callable | None = None, **options):
     return call
 
 
+def mutable(input_data, dynamic_len=False):
+    """Kept for MindSpore's programs: tensors in tuples, lists and dicts are inputs of a compiled function anyway."""
+    return input_data
+
+
 def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=False) -> Callable:
     """A function that returns fn's result and its gradients.
 

@@ -1,4 +1,6 @@
 """Ops: primitives (one class each) and their functional forms, under MindSpore's names."""
+from functools import partial
+
 from minispore.common.errors import missing
 from minispore.ops.communication import (
     AllGather,
@@ -73,6 +75,7 @@ from minispore.ops.control import (
     Identity,
     Print,
     StopGradient,
+    constexpr,
 )
 from minispore.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from minispore.ops.elementary import (
@@ -126,6 +129,7 @@ from minispore.ops.functional import softmax_ as softmax
 from minispore.ops.indexing import Gather, OneHot, ScatterAdd
 from minispore.ops.linear import BatchMatMul, BiasAdd, Contract, MatMul
 from minispore.ops.loss import cross_entropy, nll_loss
+from minispore.ops.multitype import HyperMap, Map, MultitypeFuncGraph
 from minispore.ops.normalization import BatchNorm, GroupNorm, L2Normalize, LayerNorm, RmsNorm
 from minispore.ops.order import ArgSort, CumSum, GatherD, GatherDGrad, Sort, TopK
 from minispore.ops.pool import AvgPool, AvgPoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
