@@ -66,7 +66,6 @@ class Reducing(Collective):
         return upstream * won / AllReduce("sum", self.group)(won)
 
 
-@dataclass(frozen=True)
 class AllReduce(Reducing):
     """The reduction of the ranks' tensors, on all of them (MindSpore: `ops.AllReduce`)."""
 
@@ -77,7 +76,6 @@ class AllReduce(Reducing):
         return (self.pull_back(x, out, AllReduce("sum", self.group)(dout)),)
 
 
-@dataclass(frozen=True)
 class ReduceScatter(Reducing):
     """The reduction, cut along dim 0; each rank keeps its part (MindSpore: `ops.ReduceScatter`)."""
 

@@ -85,7 +85,6 @@ class Assign(Primitive):
         return F.cast(tensor, parameter.dtype)
 
 
-@dataclass(frozen=True)
 class AssignBy(Composite):
     """Base of AssignAdd and AssignSub: a Parameter's new value from its old one."""
 

@@ -47,7 +47,6 @@ class Pool(Primitive):
         return prod(self.out_shape(xs[0])) * prod(self.kernel_size)
 
 
-@dataclass(frozen=True)
 class MaxPool(Pool):
     """The largest value of each window; padding never wins (MindSpore: `ops.MaxPool`). x is (n, c, h, w)."""
 
@@ -78,7 +77,6 @@ class MaxPool(Pool):
         return (lambda: MaxPoolGrad(*astuple(self))(x, dout),)
 
 
-@dataclass(frozen=True)
 class MaxPoolGrad(MaxPool):
     """Each window's gradient added to the value that won it: (x, dout) -> x's shape."""
     arity, linear = 2, ((1,),)
@@ -106,7 +104,6 @@ class MaxPoolGrad(MaxPool):
         return None, (lambda: MaxPoolGather(*astuple(self))(x, d))
 
 
-@dataclass(frozen=True)
 class MaxPoolGather(MaxPool):
     """For each window the value of g where x won: (x, g) -> the pooled shape. MaxPoolGrad's transpose."""
     arity, linear = 2, ((1,),)
