@@ -174,7 +174,7 @@ class Model:
         callbacks = as_list(callbacks)
         refuse_old_names(callbacks)
         if valid_dataset is not None:
-            self._evaluation.check("Model.fit", valid_dataset)
+            self._evaluation.check("Model.fit", valid_dataset, self._world())
         self._run("Model.fit", epoch, train_dataset, callbacks, dataset_sink_mode, initial_epoch, initial_step, verbose,
                   valid_dataset, valid_frequency)
 
@@ -274,9 +274,9 @@ class Model:
         Every rank gets the same result. A metric of the user's that doesn't say how it adds up (see `train.Metric`) has
         each rank's own value, and a warning.
         """
-        self._evaluation.check("Model.eval", valid_dataset)
-        check_sink("Model.eval", dataset_sink_mode=dataset_sink_mode)
         callbacks, world = as_list(callbacks), self._world()
+        self._evaluation.check("Model.eval", valid_dataset, world)
+        check_sink("Model.eval", dataset_sink_mode=dataset_sink_mode)
         level = self._agreed_level("Model.eval", None, callbacks, world)
         args = self._arguments("eval", callbacks, valid_dataset=valid_dataset, batch_num=valid_dataset.get_dataset_size(),
                                cur_step_num=0, dataset_sink_mode=dataset_sink_mode)
@@ -300,7 +300,7 @@ class Model:
                 cell, used = self.train_network.set_train(), slice(None)
                 check_columns("Model.build", dataset, self._network, "loss" if self._loss_fn is not None else "")
             else:
-                self._evaluation.check("Model.build", dataset)
+                self._evaluation.check("Model.build", dataset, None)
                 cell = self.eval_network.set_train(False)
                 used = slice(None) if self._evaluation.all_columns else slice(-1)
             if current().mode == GRAPH_MODE:
