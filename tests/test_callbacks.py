@@ -687,3 +687,14 @@ def test_arguments_are_a_dict():
     a = Arguments(x=1)
     a.y = 2
     assert a == {"x": 1, "y": 2} and a["y"] == a.y and "y" in a
+
+
+@pytest.mark.parametrize("callback", [lambda: EarlyStopping("loss"), lambda: ReduceLROnPlateau("loss"),
+                                      lambda: OnRequestExit(False)])
+def test_callbacks_that_communicate_on_some_ranks_only_are_refused(callback):
+    def program():
+        ms.communication.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+        model().train(2, data(), [callback()] if ms.get_rank() == 1 else [])
+    with pytest.raises(RuntimeError, match=r"rank \d has the callbacks \[.*give each of them to every rank"):
+        run_ranks(program, 3)

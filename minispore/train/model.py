@@ -1,5 +1,6 @@
 """Model: trains, evaluates and predicts with a network, a loss and an optimizer (MindSpore: `mindspore.Model`)."""
 from itertools import islice
+from zlib import crc32
 
 import numpy as np
 
@@ -321,16 +322,22 @@ class Model:
         return world if world and world.size > 1 else None
 
     def _agreed_level(self, name, steps, callbacks, world) -> int:
-        """When any rank's callbacks may stop. Ranks that train together must make equally many steps."""
+        """When any rank's callbacks may stop. Ranks that train together must make equally many steps, and have the same of the
+        callbacks that communicate.
+        """
         level = max(map(when_it_may_stop, callbacks), default=NEVER)
         if world is None:
             return level
-        counts, levels = world.all_gather(np.array([[steps or 0, level]])).wait().T
+        together = [type(c).__name__ for c in callbacks if c.together]
+        counts, levels, sums = world.all_gather(np.array([[steps or 0, level, crc32(repr(together).encode())]])).wait().T
         if (counts != counts[0]).any():
             listed = ", ".join(f"rank {r}: {n}" for r, n in enumerate(counts))
             raise RuntimeError(f"{name}: the ranks have different numbers of steps an epoch ({listed}), so some would "
                                "wait for gradients that never come. Give the dataset num_shards=get_group_size() and "
                                "shard_id=get_rank() on every rank, and the same batch size")
+        if (sums != sums[0]).any():
+            raise RuntimeError(f"{name}: rank {world.rank} has the callbacks {together}, other ranks have others of this kind, "
+                               "which communicate; give each of them to every rank, in the same order")
         return int(levels.max())
 
 

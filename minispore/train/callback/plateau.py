@@ -22,6 +22,8 @@ class _Watcher(Callback):
         min_delta: by how much a value must be better. mode: "min", "max", or "auto": by the monitor's name.
     """
 
+    together = True
+
     def __init__(self, monitor, min_delta, patience, verbose, mode):
         name = type(self).__name__
         if not isinstance(monitor, str):

@@ -28,6 +28,8 @@ class OnRequestExit(Callback):
             that are threads there is the config_file.
     """
 
+    together = True
+
     def __init__(self, save_ckpt=True, save_mindir=True, file_name="Net", directory="./", config_file=None,
                  sig=signal.SIGTERM):
         for name, value, kind in (("save_ckpt", save_ckpt, bool), ("save_mindir", save_mindir, bool),
