@@ -373,6 +373,10 @@ def test_schedules_and_groups_have_no_single_rate(rate, callback):
     (lambda: ReduceLROnPlateau(factor=1.0), ValueError, "factor 1.0 must be a number between 0 and 1"),
     (lambda: ReduceLROnPlateau(cooldown=1.5), ValueError, "cooldown 1.5"),
     (lambda: LearningRateScheduler(0.1), TypeError, "0.1 is no function"),
+    (lambda: model().train(1, data(), LearningRateScheduler(lambda rate, step: None)), TypeError,
+     "LearningRateScheduler: the function returned None for rate .* and step 1; it must return a number"),
+    (lambda: OnRequestExit(directory=f"{os.devnull}/x"), OSError, "the folder .*null/x can't be made .*: check the path"),
+    (lambda: ms.train.ModelCheckpoint(directory=os.devnull), OSError, "the folder .*null can't be made .*: check the path"),
     (lambda: LossMonitor(-1), ValueError, "per_print_times -1"),
     (lambda: TimeMonitor(0), ValueError, "data_size 0"),
     (lambda: TimeMonitor(data_time=1), TypeError, "data_time 1"),
@@ -683,3 +687,14 @@ def test_arguments_are_a_dict():
     a = Arguments(x=1)
     a.y = 2
     assert a == {"x": 1, "y": 2} and a["y"] == a.y and "y" in a
+
+
+@pytest.mark.parametrize("callback", [lambda: EarlyStopping("loss"), lambda: ReduceLROnPlateau("loss"),
+                                      lambda: OnRequestExit(False)])
+def test_callbacks_that_communicate_on_some_ranks_only_are_refused(callback):
+    def program():
+        ms.communication.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+        model().train(2, data(), [callback()] if ms.get_rank() == 1 else [])
+    with pytest.raises(RuntimeError, match=r"rank \d has the callbacks \[.*give each of them to every rank"):
+        run_ranks(program, 3)

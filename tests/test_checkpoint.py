@@ -279,6 +279,8 @@ def test_other_things_than_checkpoints(tmp_path):
         with pytest.raises(ValueError, match=said):
             load_checkpoint(tmp_path / name, net)
     save_checkpoint(net, tmp_path / "lenet-1_5.ckpt")
+    with pytest.raises(TypeError, match="load_checkpoint: ckpt_file_name is a NoneType; it must be a file's name"):
+        load_checkpoint(None)
     with pytest.raises(FileNotFoundError, match=r"lenet-1_6.*isn't there; .*has .*lenet-1_5\.ckpt"):
         load_checkpoint(tmp_path / "lenet-1_6.ckpt")
     with pytest.raises(FileNotFoundError, match="nor is its folder"):

@@ -12,6 +12,8 @@ import minispore as ms
 import minispore.dataset as ds
 from minispore import nn
 from minispore.common.state import current
+from minispore.dataset.transforms import TypeCast
+from minispore.dataset.vision import Rescale
 from minispore.lab import run_ranks
 
 
@@ -286,6 +288,10 @@ MESSAGES = [
     (lambda: rows_of(numbers(4).filter(lambda x: x / 0, "x")), RuntimeError, "ZeroDivision|filter: <lambda> on row 0"),
     (lambda: rows_of(numbers(4).filter(lambda x: "no", "x")), TypeError, r"row 0 of column 'x'.*<U2.*return True or False"),
     (lambda: rows_of(numbers(4).filter(lambda x: [1, 2], "x")), TypeError, r"shape \(2,\).*return True or False"),
+    (lambda: rows_of(ds.NumpySlicesDataset(["pear"], "x").map(TypeCast("int32"), "x")), ValueError,
+     "map on column 'x': TypeCast: .*'pear'"),
+    (lambda: rows_of(ds.NumpySlicesDataset(["pear"], "x").map(Rescale(2, 0), "x")), TypeError,
+     "map on column 'x': Rescale: .*ufunc"),
     (lambda: numbers(4).repeat().filter(abs, "x").get_dataset_size(), ValueError, "endless.*filter first"),
     (lambda: numbers(4).zip(numbers(4)), ValueError, r"column 'x' is in more than one.*rename\(\)"),
     (lambda: numbers(4).zip(3), TypeError, "tuple of datasets"),

@@ -161,6 +161,11 @@ class Source:
 def pid(x):
     return x, os.getpid()
 
+def pid_then_wait(x):
+    if x > 110:
+        time.sleep(100)
+    return pid(x)
+
 def die(x):
     os._exit(9) if x == 20 else None
     return x
@@ -249,11 +254,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_processes_end_with_a_killed_program(tmp_path):
+@pytest.mark.parametrize("function", ["pid", "pid_then_wait"])
+def test_processes_end_with_a_killed_program(tmp_path, function):
     script = tmp_path / "script.py"
-    script.write_text(PROGRAM + """
-    data = iter(ds.NumpySlicesDataset({"x": np.arange(400)}).map(pid, "x", ["x", "p"], num_parallel_workers=2,
-                                                                 python_multiprocessing=True))
+    script.write_text(PROGRAM + f"    function = {function}" + """
+    data = ds.NumpySlicesDataset({"x": np.arange(400)}, shuffle=False)
+    data = iter(data.map(function, "x", ["x", "p"], num_parallel_workers=2, python_multiprocessing=True))
     pids = {int(next(data)[1].asnumpy()) for _ in range(100)}
     print(*pids, flush=True)
     time.sleep(60)

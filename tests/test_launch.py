@@ -242,6 +242,33 @@ def test_a_signal_to_msrun_ends_all(job, number, code):
 
 
 @linux
+def test_sigterm_leaves_the_ranks_time_to_end_in_order_and_a_second_one_none(job):
+    handler = """
+def end(*_):
+    print('saved', rank, flush=True)
+    if os.path.exists('stubborn'): return
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+wait()
+print('up' if rank else '', flush=True)
+while True: time.sleep(0.1)
+"""
+    for stubborn in (False, True):
+        if stubborn:
+            (job.folder / "stubborn").touch()
+        process = job.start("import signal\n" + handler, "--worker_num=3", until="up")
+        process.send_signal(signal.SIGTERM)
+        if stubborn:
+            time.sleep(0.5)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=10)
+        assert process.returncode == 143 and err == "msrun: SIGTERM: ended all ranks\n"
+        assert all(f"saved {rank}" in (job.folder / f"worker_{rank}.log").read_text() for rank in range(3))
+        assert job.gone(0.5)
+
+
+@linux
 def test_nothing_outlives_a_killed_msrun(job):
     process = job.start("""
 from minispore.communication.backends.mpi import shared_files

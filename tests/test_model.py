@@ -506,3 +506,18 @@ def test_a_rank_whose_shard_has_another_length_says_so(made, words):
         train_on(Rows(18, made if ms.get_rank() == 1 else 18), epochs=2)
     with pytest.raises(RuntimeError, match=f"{words} in epoch 1 on rank 1, but get_dataset_size.. says 3"):
         run_ranks(program, 3)
+
+
+def test_a_rank_without_a_row_left_evaluates_with_the_others():
+    def program():
+        ms.communication.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+        ms.set_seed(1)
+        x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30, dtype=np.int32) % 3
+        rows = ds.NumpySlicesDataset((x, y), ["x", "y"], shuffle=False, num_shards=ms.get_group_size(), shard_id=ms.get_rank())
+        m = model({"accuracy", "loss"})
+        with pytest.raises((RuntimeError, ValueError), match="no samples|no batch"):
+            m.eval(rows.filter(lambda x, y: False).batch(1))
+        return m.eval(rows.filter(lambda x, y: y != 1).batch(1))         # in shard 1 of 3, none
+    one = run_ranks(program, 1)[0]
+    assert run_ranks(program, 3) == [pytest.approx(one, rel=1e-12)] * 3

@@ -206,7 +206,9 @@ class Ops(Work):
                     results.append(_list(op.rows(*(row_of(column, i)[None] for column in values))))
             return [stack([part[0, ...] for part in parts]) for parts in zip(*results, strict=True)]
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{self.what} on column {', '.join(map(repr, self.inputs))}: {error}") from None
+            name = "" if str(error).startswith(_name(op)) else f"{_name(op)}: "
+            kind = TypeError if isinstance(error, TypeError) else ValueError        # numpy's own kinds take other arguments
+            raise kind(f"{self.what} on column {', '.join(map(repr, self.inputs))}: {name}{error}") from None
 
     def _each(self, number: int, values: list[np.ndarray], places: np.ndarray, first: int) -> list[np.ndarray]:
         """A Python function gets arrays, a row of each column, and returns an array or a tuple of arrays."""

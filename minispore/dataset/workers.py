@@ -6,6 +6,7 @@ forked: a rank has MPI and Numba threads inside, which a fork would copy in the 
 what goes to a process must be picklable, and a script that uses it needs `if __name__ == "__main__":`.
 """
 import contextvars
+import os
 import pickle
 import signal
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from queue import SimpleQueue
 
 AHEAD = 2       # items under way for each worker: one it works on, one that waits
@@ -135,7 +136,7 @@ class _Process:
         if self.process.is_alive():
             self.process.terminate()
             self.process.join()
-        self.process.close()
+        # No process.close(): the interpreter's exit may be joining it just now, in the main thread.
 
 
 class _Name(str):
@@ -161,6 +162,7 @@ def _install(name: str, finders: list) -> str:
 def _serve(pipe, function: Callable) -> None:
     """What a process does: answer each item with (True, result) or (False, error)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)        # Ctrl-C is for the program; we end with it
+    threading.Thread(target=_end_with_the_program, daemon=True).start()
     with suppress(EOFError, OSError):                   # the pipe's other end is closed, or its process gone
         while True:
             item = pipe.recv()
@@ -169,6 +171,12 @@ def _serve(pipe, function: Callable) -> None:
             except Exception as error:
                 answer = _packed(error)
             pipe.send_bytes(answer)
+
+
+def _end_with_the_program() -> None:
+    """If it is killed while we work: a function that waits for something would never come to the end of the pipe."""
+    parent_process().join()
+    os._exit(1)
 
 
 def _packed(error: Exception) -> bytes:

@@ -39,9 +39,9 @@ def exists(pid: int) -> bool:
     return True
 
 
-def kill(pid: int) -> None:
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def adopt_orphans() -> None:

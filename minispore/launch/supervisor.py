@@ -18,6 +18,7 @@ from minispore.launch.options import Job
 MARK = "MINISPORE_JOB"      # in the environment of all processes of a job
 TICK = 0.03                 # seconds between two looks at the logs
 GRACE = 2.0                 # seconds for a failed rank to write its traceback
+FAREWELL = 20.0             # seconds for ranks to end in order at SIGTERM; schedulers kill after 30
 LEAVE = 10.0                # seconds between the first rank's end and the last; MPI lets them go together
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOISE = re.compile(r"\s*$|=|\[(mpiexec|proxy)|YOUR APPLICATION|This typically refers|Please see the FAQ")
@@ -154,9 +155,20 @@ class Supervisor:
             self.selector.unregister(self.mpiexec.stdout)
 
     def interrupted(self, number, frame) -> None:
-        """Ctrl-C, or somebody ends msrun. At once, for we may be waiting for a full pipe."""
-        self.decide(f"{signal.Signals(number).name}: ended all ranks", 128 + number)
-        self.kill_all()
+        """Ctrl-C, or somebody ends msrun. At once, for we may be waiting for a full pipe.
+
+        A first SIGTERM goes to the ranks, so that OnRequestExit can save; they die of it if nobody handles it. Those that
+        are still there after FAREWELL, or at a second one, are ended by force.
+        """
+        asked = number == signal.SIGTERM and self.verdict is None and len(self.workers) == self.job.ranks
+        self.decide(f"{signal.Signals(number).name}: ended all ranks", 128 + number, delay=FAREWELL if asked else 0.0)
+        if not asked:
+            return self.kill_all()
+        signal.signal(signal.SIGALRM, lambda *_: self.kill_all())
+        signal.alarm(int(FAREWELL))
+        for worker in self.workers.values():
+            if worker.alive:
+                processes.kill(worker.pid, signal.SIGTERM)
 
     def show(self, last: bool = False) -> None:
         try:

@@ -54,6 +54,15 @@ def write_whole(path: str, chunks: Iterable) -> None:
         raise OSError(e.errno, f"{path} can't be written ({e.strerror}); {kept}: {hint}") from None
 
 
+def make_folder(path: str) -> None:
+    """The folder, if it isn't there; OSError says what the system refused."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as e:
+        raise OSError(e.errno, f"the folder {path} can't be made ({e.strerror}): check the path and its rights, or save "
+                      "elsewhere") from None
+
+
 def remove_stale(folder: str) -> None:
     """Remove the temporary files of writers that ended before they were done; never one of a living writer."""
     with os.scandir(folder) as entries:

@@ -7,7 +7,7 @@ from minispore.common.state import current
 from minispore.common.tensor import Tensor
 from minispore.communication.management import get_group_size, get_rank
 from minispore.nn.cell import Cell
-from minispore.train.atomic import claim, give_up
+from minispore.train.atomic import claim, give_up, make_folder
 from minispore.train.background import wait_for_async_save
 from minispore.train.callback import Callback
 from minispore.train.files import FORMATS, free_prefix
@@ -97,7 +97,7 @@ class ModelCheckpoint(Callback):
         self._prefix, self._directory = prefix, os.getcwd() if directory is None else directory
         if not callable(directory):
             self._directory = os.path.abspath(os.fspath(self._directory))
-            os.makedirs(self._directory, exist_ok=True)
+            make_folder(self._directory)
             if not callable(prefix):
                 # On all ranks before any of them saves, so that all find the same
                 self._prefix = free_prefix(self._directory, prefix)
@@ -171,7 +171,7 @@ class ModelCheckpoint(Callback):
             name += "_breakpoint"
         file = os.path.join(folder, f"{name}.{self.config.format}")
         if self._is_writer(folder):
-            os.makedirs(folder, exist_ok=True)
+            make_folder(folder)
             self._write(args, file, breakpoint)
             if not breakpoint:
                 self._keep(file)
@@ -235,7 +235,7 @@ class ModelCheckpoint(Callback):
 
     def _claimed(self, folder: str) -> bool:
         self._give_up()
-        os.makedirs(folder, exist_ok=True)
+        make_folder(folder)
         path = os.path.join(folder, f".{self._prefix if isinstance(self._prefix, str) else 'checkpoints'}.writer")
         me = f"rank {get_rank()} of process {os.getpid()}"
         handle, holder = claim(path, me)

@@ -31,11 +31,11 @@ class Evaluation:
         self.all_columns = self.custom or self.loss_only
         self.has_loss = indexes is not None if self.custom else loss_fn is not None or self.loss_only
 
-    def check(self, name: str, dataset) -> None:
+    def check(self, name: str, dataset, world) -> None:
         """ValueError where metrics, loss or columns are missing."""
         if not self.metrics:
             raise ValueError(f"{name}: no metrics were given; Model(net, loss_fn=…, metrics={{'accuracy'}})")
-        check_dataset(f"{name}: valid_dataset", dataset)
+        check_dataset(f"{name}: valid_dataset", dataset, world)
         if not self.custom and not self.has_loss and any(isinstance(m, Loss) for m in self.metrics.values()):
             raise ValueError(f"{name}: the metric 'loss' among {sorted(self.metrics)} needs a loss; "
                              "Model(net, loss_fn=…, metrics=…)")

@@ -12,6 +12,8 @@ FORMATS = ("ckpt", "safetensors")
 
 def read_entries(ckpt_file_name) -> tuple[list[Entry], dict, str]:
     """(entries, note, file name) of a checkpoint file whose checksums are right."""
+    if not isinstance(ckpt_file_name, (str, os.PathLike)):
+        raise TypeError(f"load_checkpoint: ckpt_file_name is a {type(ckpt_file_name).__name__}; it must be a file's name")
     wait_for_async_save()
     file = _existing(os.fspath(ckpt_file_name))
     with open(file, "rb") as f:

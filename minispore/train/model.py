@@ -1,5 +1,6 @@
 """Model: trains, evaluates and predicts with a network, a loss and an optimizer (MindSpore: `mindspore.Model`)."""
 from itertools import islice
+from zlib import crc32
 
 import numpy as np
 
@@ -174,7 +175,7 @@ class Model:
         callbacks = as_list(callbacks)
         refuse_old_names(callbacks)
         if valid_dataset is not None:
-            self._evaluation.check("Model.fit", valid_dataset)
+            self._evaluation.check("Model.fit", valid_dataset, self._world())
         self._run("Model.fit", epoch, train_dataset, callbacks, dataset_sink_mode, initial_epoch, initial_step, verbose,
                   valid_dataset, valid_frequency)
 
@@ -274,9 +275,9 @@ class Model:
         Every rank gets the same result. A metric of the user's that doesn't say how it adds up (see `train.Metric`) has
         each rank's own value, and a warning.
         """
-        self._evaluation.check("Model.eval", valid_dataset)
-        check_sink("Model.eval", dataset_sink_mode=dataset_sink_mode)
         callbacks, world = as_list(callbacks), self._world()
+        self._evaluation.check("Model.eval", valid_dataset, world)
+        check_sink("Model.eval", dataset_sink_mode=dataset_sink_mode)
         level = self._agreed_level("Model.eval", None, callbacks, world)
         args = self._arguments("eval", callbacks, valid_dataset=valid_dataset, batch_num=valid_dataset.get_dataset_size(),
                                cur_step_num=0, dataset_sink_mode=dataset_sink_mode)
@@ -300,7 +301,7 @@ class Model:
                 cell, used = self.train_network.set_train(), slice(None)
                 check_columns("Model.build", dataset, self._network, "loss" if self._loss_fn is not None else "")
             else:
-                self._evaluation.check("Model.build", dataset)
+                self._evaluation.check("Model.build", dataset, None)
                 cell = self.eval_network.set_train(False)
                 used = slice(None) if self._evaluation.all_columns else slice(-1)
             if current().mode == GRAPH_MODE:
@@ -321,16 +322,22 @@ class Model:
         return world if world and world.size > 1 else None
 
     def _agreed_level(self, name, steps, callbacks, world) -> int:
-        """When any rank's callbacks may stop. Ranks that train together must make equally many steps."""
+        """When any rank's callbacks may stop. Ranks that train together must make equally many steps, and have the same of the
+        callbacks that communicate.
+        """
         level = max(map(when_it_may_stop, callbacks), default=NEVER)
         if world is None:
             return level
-        counts, levels = world.all_gather(np.array([[steps or 0, level]])).wait().T
+        together = [type(c).__name__ for c in callbacks if c.together]
+        counts, levels, sums = world.all_gather(np.array([[steps or 0, level, crc32(repr(together).encode())]])).wait().T
         if (counts != counts[0]).any():
             listed = ", ".join(f"rank {r}: {n}" for r, n in enumerate(counts))
             raise RuntimeError(f"{name}: the ranks have different numbers of steps an epoch ({listed}), so some would "
                                "wait for gradients that never come. Give the dataset num_shards=get_group_size() and "
                                "shard_id=get_rank() on every rank, and the same batch size")
+        if (sums != sums[0]).any():
+            raise RuntimeError(f"{name}: rank {world.rank} has the callbacks {together}, other ranks have others of this kind, "
+                               "which communicate; give each of them to every rank, in the same order")
         return int(levels.max())
 
 

@@ -34,11 +34,12 @@ def check_valid_frequency(value) -> None:
                         "begin with 1")
 
 
-def check_dataset(what: str, dataset) -> None:
+def check_dataset(what: str, dataset, world=None) -> None:
+    """Is it one, and not empty? Of the ranks of `world`, where it is given, some may have none of its rows."""
     if not isinstance(dataset, Dataset):
         raise TypeError(f"{what} is a {type(dataset).__name__}; it must be a dataset, e.g. "
                         "ds.NumpySlicesDataset((images, labels), ['image', 'label']).batch(32)")
-    if not dataset.get_dataset_size():
+    if not world and not dataset.get_dataset_size():
         raise ValueError(f"{what} has no batch; check the files, the filters and drop_remainder of batch()")
 
 

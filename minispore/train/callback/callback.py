@@ -75,6 +75,7 @@ class Callback:
     """
 
     may_stop: bool | None = None
+    together = False            # whether it communicates, so that all ranks must have it
 
     def __enter__(self):
         return self

@@ -22,6 +22,8 @@ class _Watcher(Callback):
         min_delta: by how much a value must be better. mode: "min", "max", or "auto": by the monitor's name.
     """
 
+    together = True
+
     def __init__(self, monitor, min_delta, patience, verbose, mode):
         name = type(self).__name__
         if not isinstance(monitor, str):
@@ -179,7 +181,12 @@ class LearningRateScheduler(Callback):
         args = run_context.original_args()
         rate = single_rate("LearningRateScheduler", args.optimizer)
         now = float(str(rate._data()))              # 0.1 for float32's 0.10000000149, as in MindSpore
-        new = self.learning_rate_function(now, args.cur_step_num)
+        given = self.learning_rate_function(now, args.cur_step_num)
+        try:
+            new = float(given)
+        except (TypeError, ValueError):
+            raise TypeError(f"LearningRateScheduler: the function returned {given!r:.60} for rate {now} and step "
+                            f"{args.cur_step_num}; it must return a number") from None
         if not math.isclose(now, new, rel_tol=1e-10):
             rate.set_data(np.array(new, rate.dtype))
 

@@ -9,6 +9,7 @@ import numpy as np
 from minispore.common.errors import warn
 from minispore.common.state import LOCAL_MODES, current
 from minispore.communication.management import communicator, get_rank
+from minispore.train.atomic import make_folder
 from minispore.train.callback.callback import Callback
 
 
@@ -27,6 +28,8 @@ class OnRequestExit(Callback):
             that are threads there is the config_file.
     """
 
+    together = True
+
     def __init__(self, save_ckpt=True, save_mindir=True, file_name="Net", directory="./", config_file=None,
                  sig=signal.SIGTERM):
         for name, value, kind in (("save_ckpt", save_ckpt, bool), ("save_mindir", save_mindir, bool),
@@ -41,7 +44,7 @@ class OnRequestExit(Callback):
         self.save_ckpt, self.save_mindir, self.config_file, self.sig = save_ckpt, save_mindir, config_file, sig
         self.path = os.path.join(os.path.abspath(directory), file_name)
         if save_ckpt:
-            os.makedirs(os.path.abspath(directory), exist_ok=True)
+            make_folder(os.path.abspath(directory))
         self.exit, self.training = False, False
         self._before = None             # the signal's former handler, in a list
 
