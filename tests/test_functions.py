@@ -145,6 +145,30 @@ def test_equals_numpy(name):
     (lambda t: ops.AvgPool(2)(t), ValueError, "it takes \\(batch, channels, height, width\\)"),
     (lambda t: ops.Conv2D(3, 1, group=2), ValueError, "group 2 must be .* divides out_channel 3"),
     (lambda t: ops.PReLU()(t, ops.ones((3,))), ValueError, "weight of shape"),
+    (lambda t: ops.clip_by_global_norm(()), ValueError, "clip_by_global_norm: no tensors given"),
+    (lambda t: ops.clip_by_norm(["a"], 1.0), TypeError, "clip_by_norm: item 0 is a str"),
+    (lambda t: ops.amax(Tensor(np.ones((2, 0))), 1), ValueError, r"ReduceMax: axis 1 of shape \(2, 0\) is empty"),
+    (lambda t: -Tensor([True]), TypeError, r"Neg: a bool tensor of shape \(1,\)"),
+    (lambda t: Tensor([True]) - Tensor([False]), TypeError, "Sub: a bool tensor"),
+    (lambda t: Tensor([2]) ** -1, ValueError, "Pow: int64 to the power of -1"),
+    (lambda t: Tensor(np.ones(2, np.int8)) + 300, OverflowError, "Add: the number 300 doesn't fit into int8"),
+    (lambda t: Tensor(np.ones(2, np.longdouble)), TypeError, "can't be a tensor"),
+    (lambda t: ops.one_hot(Tensor([1]), -1), ValueError, "OneHot: depth -1 must be"),
+    (lambda t: ops.arange("a"), TypeError, "arange: start, end or step 'a' is a str"),
+    (lambda t: ops.full((2,), "x"), TypeError, "full: fill_value 'x' is a str"),
+    (lambda t: ops.linspace(0, 1, -2), ValueError, "linspace: steps -2"),
+    (lambda t: ops.eye(2, -1), ValueError, "eye: the size -1"),
+    (lambda t: ops.pad(t, 1), ValueError, r"padding \(1,\) must be pairs"),
+    (lambda t: ops.movedim(t, 0, (0, 1)), ValueError, "movedim: 1 dims are to go to 2 places"),
+    (lambda t: ops.roll(t, (1,), (0, 1)), ValueError, "roll: 1 shifts for 2 dims"),
+    (lambda t: ops.repeat_interleave(t, -1, 0), ValueError, "repeats -1 must be"),
+    (lambda t: ops.split(t, 1, 5), ValueError, "split: axis 5 is outside"),
+    (lambda t: ops.adaptive_avg_pool2d(t[None], (2,)), ValueError, "output_size .* a pair"),
+    (lambda t: ops.assign(Parameter(t, name="w"), t[0, :3]), ValueError, r"the value has shape \(3, 5\), parameter w has"),
+    (lambda t: nn.Dropout(p="x"), ValueError, "p='x' must be"),
+    (lambda t: nn.MultiheadAttention(4, 2)(t, t, t), ValueError, "query has shape .* the last of size 4"),
+    (lambda t: nn.MultiheadAttention(5, 1)(t, t, t, attn_mask=t), ValueError, r"attn_mask has shape .* must be \(3, 3\) or"),
+    (lambda t: nn.MultiheadAttention(5, 1)(t, t, t, t[0]), ValueError, r"key_padding_mask has shape .* must be \(4, 3\)"),
     (lambda t: ops.norm(t, "nuc"), ValueError, "'fro' is needed"),
     (lambda t: ops.Print()("only text"), TypeError, "no tensor among the arguments"),
     (lambda t: nn.Dropout(p=1.0), ValueError, "0 ≤ p < 1"),
@@ -203,6 +227,10 @@ def test_sums_of_narrow_floats_do_not_overflow_on_the_way(narrow):
 def test_a_python_float_is_rounded_to_the_dtype_asked_for_only():
     assert float(Tensor(0.9, ms.float64)) == 0.9 and Tensor(0.9).dtype == ms.float32
     assert float(Tensor([[0.1]], np.float64)[0, 0]) == 0.1
+
+
+def test_a_tensors_bytes_are_in_this_machines_order():
+    assert Tensor(np.array([1.5, 2], ">f4")).dtype == ms.float32 and Tensor(np.array([1.5, 2], ">f4")).tolist() == [1.5, 2.0]
 
 
 def test_batch_norm_answers_in_the_inputs_dtype():

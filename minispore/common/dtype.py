@@ -9,6 +9,7 @@ float16, float32, float64 = (np.dtype(f"float{b}") for b in (16, 32, 64))
 bfloat16 = np.dtype(ml_dtypes.bfloat16)         # float32's range, 8 bits of precision
 half, single, double = float16, float32, float64
 
+KNOWN = frozenset((bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, bfloat16))
 NARROW = frozenset((float16, bfloat16))         # what is computed in float32 and rounded once
 _ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2}       # bool < integer < float; numpy files bfloat16 under "V"
 
@@ -63,6 +64,6 @@ def to_dtype(name) -> np.dtype:
     if name is int:
         return int64
     dtype = np.dtype(name)
-    if not (is_float(dtype) or dtype.kind in "biu"):
+    if dtype not in KNOWN:
         raise TypeError(f"dtype {dtype} is not supported; use a bool, integer or float type such as ms.float32")
     return dtype

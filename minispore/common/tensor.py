@@ -44,6 +44,8 @@ class Tensor:
         else:
             try:
                 array = np.array(input_data, order="C")
+                if not array.dtype.isnative:
+                    array = array.astype(array.dtype.newbyteorder("="))
             except ValueError as e:
                 raise ValueError(f"Tensor(): the nested lists don't form a rectangle ({e}); "
                                  "make all rows equally long") from None
@@ -51,7 +53,7 @@ class Tensor:
                 array = array.astype(np.float32)            # Python floats
         if dtype is not None:
             array = array.astype(mstype.to_dtype(dtype))
-        elif not (array.dtype.kind in "biu" or mstype.is_float(array.dtype)):
+        elif array.dtype not in mstype.KNOWN:
             raise TypeError(f"Tensor(): data of type {array.dtype} can't be a tensor; "
                             "use numbers or bools in a rectangular nesting")
         self._array, self._value = array, None

@@ -80,6 +80,10 @@ class Assign(Primitive):
             raise TypeError(f"Assign: the target is a {type(parameter).__name__}; only a Parameter can be assigned to")
         tensor = as_tensor(value, self, 1, parameter.dtype)
         if tensor.shape != parameter.shape:
+            if len(tensor.shape) > len(parameter.shape) or \
+                    any(a not in (1, b) for a, b in zip(tensor.shape[::-1], parameter.shape[::-1], strict=False)):
+                raise ValueError(f"Assign: the value has shape {tensor.shape}, parameter {parameter.name} has {parameter.shape}; "
+                                 "they must agree, or the value must broadcast")
             tensor = F.broadcast_to(tensor, parameter.shape)
         parameter.set_data(tensor)
         return F.cast(tensor, parameter.dtype)

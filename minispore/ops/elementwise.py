@@ -9,6 +9,14 @@ from minispore.ops import functional as F
 from minispore.ops.primitive import Primitive, Spec, as_tensor, namespace
 
 
+def no_bool(op: Primitive, x) -> np.dtype:
+    """x's dtype, if one can count with it."""
+    if x.dtype == mstype.bool_:
+        raise TypeError(f"{op.name}: a bool tensor of shape {x.shape} can't be subtracted; use ops.logical_not or logical_xor, "
+                        "or .astype(ms.int32)")
+    return x.dtype
+
+
 class Unary(Primitive):
     """y = f(x); `function` is f's name in the array API and in numpy, where it has one there."""
     function: ClassVar[str] = ""
@@ -30,6 +38,9 @@ class Unary(Primitive):
 
 class Neg(Unary):
     function, floating, linear = "negative", False, ((0,),)
+
+    def infer(self, x):
+        return Spec(x.shape, no_bool(self, x))
 
     def gradient(self, x, out, dout):
         return (-dout,)
@@ -115,6 +126,10 @@ class Add(Binary):
 class Sub(Binary):
     function, linear = "subtract", ((0, 1),)
 
+    def infer(self, x, y):
+        no_bool(self, x)
+        return super().infer(x, y)
+
     def partials(self, x, y, out, d):
         return lambda: d, lambda: -d
 
@@ -135,8 +150,13 @@ class Div(Binary):
 
 
 class Pow(Binary):
-    """x ** y. At x = 0 the gradient to y is 0."""
+    """x ** y. At x = 0 the gradient to y is 0. Whole numbers take no negative exponents."""
     function = "pow"
+
+    def cpu(self, out, x, y):
+        if mstype.is_integer(x.dtype) and (y < 0).any():
+            raise ValueError(f"Pow: {x.dtype} to the power of {y.min()} is no whole number; use .astype(ms.float32)")
+        super().cpu(out, x, y)
 
     def partials(self, x, y, out, d):
         def to_y():

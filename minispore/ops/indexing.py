@@ -144,6 +144,8 @@ class OneHot(Primitive):
 
     def infer(self, indices):
         _demand_indices(self, indices)
+        if not isinstance(self.depth, (int, np.integer)) or self.depth < 0:
+            raise ValueError(f"OneHot: depth {self.depth!r} must be a whole number ≥ 0, the number of classes")
         axis = normal_axis(self.axis, len(indices.shape) + 1, self)
         return Spec((*indices.shape[:axis], self.depth, *indices.shape[axis:]), self.dtype)
 

@@ -165,7 +165,11 @@ def as_tensor(x, op: Primitive, index: int, like: np.dtype | None = None) -> Ten
         natural = mstype.int64 if isinstance(x, (int, np.integer)) else mstype.float32
         if like is not None:
             natural = mstype.beside(like, natural)
-        return Tensor.from_numpy(np.array(x, natural))
+        try:
+            return Tensor.from_numpy(np.array(x, natural))
+        except OverflowError:
+            raise OverflowError(f"{op.name}: the number {x} doesn't fit into {natural}, the other tensor's dtype; convert the "
+                                "tensor with .astype(ms.int64)") from None
     if isinstance(x, (np.ndarray, list, tuple)):
         return Tensor(x)
     raise TypeError(f"{op.name}: input {index} is a {type(x).__name__}; ops take tensors, numbers and numpy arrays")

@@ -110,6 +110,12 @@ class ReduceMean(Reduce):
 class Selecting(Reduce):
     """ReduceMax, ReduceMin: the gradient goes to the winners, shared equally where several are equal."""
 
+    def infer(self, x):
+        spec = super().infer(x)
+        if not all(x.shape[a] for a in self.axes(len(x.shape))):
+            raise ValueError(f"{self.name}: axis {self.axis or 'all'} of shape {x.shape} is empty; there is no extreme value")
+        return spec
+
     def gradient(self, x, out, dout):
         won = F.cast(F.equal(x, self.spread(out, x)), dout.dtype)
         ties = ReduceSum(keep_dims=self.keep_dims, axis=self.axis)(won)

@@ -115,9 +115,9 @@ class Dropout(Cell):
 
     def __init__(self, keep_prob=0.5, p=None, dtype=mstype.float32):
         super().__init__()
-        if p is None and not 0 < keep_prob <= 1:
+        if p is None and not (isinstance(keep_prob, (int, float)) and 0 < keep_prob <= 1):
             raise ValueError(f"Dropout: keep_prob={keep_prob!r} must be in 0 < keep_prob ≤ 1")
-        if p is not None and not 0 <= p < 1:
+        if p is not None and not (isinstance(p, (int, float)) and 0 <= p < 1):
             raise ValueError(f"Dropout: p={p!r} must be in 0 ≤ p < 1")
         self.p = 1 - keep_prob if p is None else p
         self.keep_prob = 1 - self.p

@@ -41,7 +41,7 @@ class MultiheadAttention(Cell):
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.batch_first, self.has_bias = batch_first, has_bias
         sizes = (embed_dim, embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim)
-        self.same_size = sizes == (embed_dim,) * 3
+        self.sizes, self.same_size = sizes, sizes == (embed_dim,) * 3
         if self.same_size:
             self.in_proj_weight = Parameter(initializer(XavierUniform(), (3 * embed_dim, embed_dim), dtype), "in_proj_weight")
         else:
@@ -57,10 +57,17 @@ class MultiheadAttention(Cell):
                   average_attn_weights=True):
         if not self.batch_first:
             query, key, value = (ops.swapaxes(t, 0, 1) for t in (query, key, value))
-        for name, t in (("query", query), ("key", key), ("value", value)):
-            if t.ndim != 3:
-                raise ValueError(f"MultiheadAttention: {name} has shape {t.shape}; it takes batches of sequences, three dims")
+        for name, t, size in zip(("query", "key", "value"), (query, key, value), self.sizes, strict=True):
+            if t.ndim != 3 or t.shape[-1] != size:
+                raise ValueError(f"MultiheadAttention: {name} has shape {t.shape}; it takes batches of sequences, three dims, "
+                                 f"the last of size {size}")
         batch, queries, keys = query.shape[0], query.shape[1], key.shape[1]
+        shapes = {"key_padding_mask": (key_padding_mask, [(batch, keys)]),
+                  "attn_mask": (attn_mask, [(queries, keys), (batch * self.num_heads, queries, keys)])}
+        for name, (mask, fitting) in shapes.items():
+            if mask is not None and mask.shape not in fitting:
+                raise ValueError(f"MultiheadAttention: {name} has shape {mask.shape}; for {queries} queries and {keys} keys in "
+                                 f"batches of {batch} it must be {' or '.join(map(str, fitting))}")
         q, k, v = (self._heads(t) for t in self._project(query, key, value))
         scores = ops.BatchMatMul(False, True)(q * (1 / sqrt(self.head_dim)), k)         # (batch, heads, queries, keys)
         if attn_mask is not None:

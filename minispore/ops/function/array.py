@@ -146,6 +146,8 @@ swapdims = swapaxes
 def movedim(x, source, destination) -> Tensor:
     """Dims moved to other places; the rest keep their order."""
     source, destination = _axes("movedim", x, source), _axes("movedim", x, destination)
+    if len(source) != len(destination):
+        raise ValueError(f"movedim: {len(source)} dims are to go to {len(destination)} places; name one for each")
     rest = iter(i for i in range(x.ndim) if i not in source)
     target = dict(zip(destination, source, strict=True))
     return transpose(x, tuple(target[i] if i in target else next(rest) for i in range(x.ndim)))
@@ -173,7 +175,7 @@ def split(tensor, split_size_or_sections, axis=0) -> tuple[Tensor, ...]:
     >>> [t.tolist() for t in split(Tensor([1, 2, 3, 4, 5]), 2)]
     [[1, 2], [3, 4], [5]]
     """
-    axis = normal_axis(axis, tensor.ndim, shape.Concat(axis))
+    axis, = _axes("split", tensor, axis)
     n, sizes = tensor.shape[axis], split_size_or_sections
     if isinstance(sizes, int):
         if sizes < 1:
@@ -199,7 +201,9 @@ def repeat_interleave(input, repeats: int, axis=None) -> Tensor:
     """Each entry along an axis `repeats` times in a row; without axis, of the flattened tensor."""
     if axis is None:
         input, axis = ravel(input), 0
-    axis = normal_axis(axis, input.ndim, shape.Concat(axis))
+    axis, = _axes("repeat_interleave", input, axis)
+    if not isinstance(repeats, (int, np.integer)) or repeats < 0:
+        raise ValueError(f"repeat_interleave: repeats {repeats!r} must be a whole number ≥ 0")
     lead, rest = input.shape[:axis + 1], input.shape[axis + 1:]
     wide = broadcast_to(expand_dims(input, axis + 1), (*lead, repeats, *rest))
     return reshape(wide, (*input.shape[:axis], input.shape[axis] * repeats, *rest))
@@ -214,7 +218,10 @@ def roll(input, shifts, dims=None) -> Tensor:
     """Entries moved on by `shifts`; those that leave at the end come in at the begin."""
     if dims is None:
         return reshape(roll(ravel(input), shifts, 0), input.shape)
-    for shift, axis in zip((shifts,) if isinstance(shifts, int) else shifts, _axes("roll", input, dims), strict=True):
+    shifts, axes = (shifts,) if isinstance(shifts, int) else tuple(shifts), _axes("roll", input, dims)
+    if len(shifts) != len(axes):
+        raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for each")
+    for shift, axis in zip(shifts, axes, strict=True):
         n = input.shape[axis]
         k = shift % n if n else 0
         if k:
@@ -229,9 +236,10 @@ def pad(input_x, padding, mode="constant", value=0) -> Tensor:
     """
     if mode != "constant":
         raise ValueError(f"pad: mode {mode!r}; only 'constant' is there")
+    padding = (padding,) if isinstance(padding, int) else tuple(padding)
     pairs = list(zip(padding[::2], padding[1::2], strict=False))[::-1]
     if len(padding) % 2 or len(pairs) > input_x.ndim:
-        raise ValueError(f"pad: padding {tuple(padding)} must be pairs (before, after), at most {input_x.ndim} of them for "
+        raise ValueError(f"pad: padding {padding} must be pairs (before, after), at most {input_x.ndim} of them for "
                          f"shape {input_x.shape}")
     pairs = [(0, 0)] * (input_x.ndim - len(pairs)) + pairs
     cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, input_x.shape, strict=True))

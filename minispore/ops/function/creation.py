@@ -13,6 +13,7 @@ __all__ = [
 
 def full(size, fill_value, *, dtype=None) -> Tensor:
     """A tensor of one value."""
+    _number(fill_value, "full: fill_value")
     dtype = mstype.to_dtype(dtype or type(fill_value))
     return shape.Fill((size,) if isinstance(size, int) else tuple(size), fill_value, dtype)()
 
@@ -27,7 +28,7 @@ def full_like(input, fill_value, *, dtype=None) -> Tensor: return full(input.sha
 def arange(start=0, end=None, step=1, *, dtype=None) -> Tensor:
     """start, start + step, … below end; int64 of whole numbers, else float32."""
     start, end = (0, start) if end is None else (start, end)
-    values = np.arange(_number(start), _number(end), _number(step))
+    values = np.arange(*(_number(x, "arange: start, end or step") for x in (start, end, step)))
     return Tensor(values, dtype or (mstype.int64 if values.dtype.kind in "iu" else mstype.float32))
 
 
@@ -39,11 +40,16 @@ def range_(start, end, step=1) -> Tensor:
 
 def linspace(start, end, steps) -> Tensor:
     """`steps` float32 values from start to end, equally far apart."""
-    return Tensor(np.linspace(_number(start), _number(end), steps), mstype.float32)
+    if not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise ValueError(f"linspace: steps {steps!r} must be a whole number ≥ 0")
+    return Tensor(np.linspace(_number(start, "linspace: start"), _number(end, "linspace: end"), steps), mstype.float32)
 
 
 def eye(n, m=None, dtype=mstype.float32) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros."""
+    for size in (n, n if m is None else m):
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise ValueError(f"eye: the size {size!r} must be a whole number ≥ 0")
     return Tensor(np.eye(n, m), dtype)
 
 
@@ -55,5 +61,8 @@ def meshgrid(*inputs, indexing="xy") -> tuple[Tensor, ...]:
     return tuple(F.swapaxes(g, 0, 1) if indexing == "xy" and len(sizes) > 1 else g for g in grids)
 
 
-def _number(x):
-    return x.item() if isinstance(x, Tensor) else x
+def _number(x, what):
+    x = x.item() if isinstance(x, Tensor) else x
+    if not isinstance(x, (int, float, np.number, np.bool_)):
+        raise TypeError(f"{what} {x!r} is a {type(x).__name__}; it must be a number")
+    return x

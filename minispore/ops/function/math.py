@@ -87,7 +87,7 @@ clip = clamp
 
 def clip_by_norm(x, max_norm, norm_type=2.0, error_if_nonfinite=False):
     """Scaled down so that the norm of all values together is at most max_norm; a tensor, or a tuple or list of them."""
-    tensors = [x] if isinstance(x, Tensor) else list(x)
+    tensors = _tensors("clip_by_norm", x)
     total = F.norm(F.concat([F.reshape(t, (-1,)) for t in tensors]), norm_type)
     if error_if_nonfinite and not bool(isfinite(total)):
         raise RuntimeError(f"clip_by_norm: the total norm of order {norm_type} is {float(total)}; with error_if_nonfinite=False "
@@ -108,7 +108,7 @@ def clip_by_global_norm(x, clip_norm=1.0, use_norm=None):
         raise ValueError(f"clip_by_global_norm: use_norm={use_norm!r}; only None is there, as in MindSpore")
     if not clip_norm > 0:
         raise ValueError(f"clip_by_global_norm: clip_norm {clip_norm!r} must be > 0")
-    tensors = tuple(x)
+    tensors = _tensors("clip_by_global_norm", x)
     wide = [cast(t, mstype.float32) if t.dtype in mstype.NARROW else t for t in tensors]
     total = F.sum(square(wide[0]))
     for t in wide[1:]:
@@ -116,6 +116,17 @@ def clip_by_global_norm(x, clip_norm=1.0, use_norm=None):
     factor = clip_norm / maximum(sqrt(total), clip_norm)
     clipped = tuple(cast(w * factor, t.dtype) for w, t in zip(wide, tensors, strict=True))
     return list(clipped) if isinstance(x, list) else clipped
+
+
+def _tensors(what: str, x) -> list[Tensor]:
+    """A tensor or a sequence of them, at least one, as a list."""
+    tensors = [x] if isinstance(x, Tensor) else list(x)
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{what}: item {i} is a {type(t).__name__}; it takes tensors, e.g. the gradients")
+    if not tensors:
+        raise ValueError(f"{what}: no tensors given; pass at least one")
+    return tensors
 
 
 # ---- products -------------------------------------------------------------------------------------

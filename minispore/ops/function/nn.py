@@ -68,7 +68,7 @@ def dropout(input, p=0.5, training=True, seed=None) -> Tensor:
     The same values are dropped on any number of ranks; `seed` names another stream of random numbers.
     """
     from minispore.ops.random import Dropout
-    if not 0 <= p <= 1:
+    if not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise ValueError(f"dropout: p={p!r} must be in 0 … 1, the share of values that are dropped")
     if not training or p == 0:
         return input
@@ -131,6 +131,9 @@ def avg_pool2d(input_x, kernel_size=1, stride=1, padding=0, ceil_mode=False, cou
 def adaptive_avg_pool2d(input, output_size) -> Tensor:
     """Means over windows such that the output is of a given size: a number, or (height, width) with None for "as it is"."""
     size = (output_size, output_size) if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    if len(size) != 2 or any(n is not None and (not isinstance(n, int) or n < 1) for n in size):
+        raise ValueError(f"adaptive_avg_pool2d: output_size {output_size!r} must be a number ≥ 1 or a pair of them, "
+                         "(height, width)")
     x = input
     for axis, (n, want) in zip((-2, -1), zip(input.shape[-2:], size, strict=True), strict=True):
         if want in (None, n):
