@@ -134,3 +134,23 @@ def test_strided_rows_are_the_rows_of_the_whole(n, rows, dims):
     for r in range(n):
         part = random.uniform(("k",), shape, region=(slice(r, n * rows, n), *(slice(0, k) for k in shape[1:])))
         np.testing.assert_array_equal(part, whole[r::n])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_an_encoder_drops_the_same_values_on_any_number_of_ranks(batch_first, norm_first):
+    """Also where the sequence comes before the batch, so that ranks share out dim 1."""
+    x = np.random.default_rng(0).normal(size=(6, 4, 8))
+
+    def program():
+        ms.set_seed(1)
+        ms.init()
+        if ms.get_group_size() > 1:
+            ms.set_auto_parallel_context(parallel_mode="data_parallel")
+        layer = nn.TransformerEncoderLayer(8, 2, 5, 0.4, batch_first=batch_first, norm_first=norm_first, dtype=ms.float64)
+        mine = x[ms.get_rank()::ms.get_group_size()]
+        out = layer.set_train()(Tensor(mine if batch_first else mine.swapaxes(0, 1))).asnumpy()
+        return out if batch_first else out.swapaxes(0, 1)
+    one, three = run_ranks(program, 1)[0], run_ranks(program, 3)
+    for r, part in enumerate(three):
+        np.testing.assert_allclose(part, one[r::3], rtol=1e-10, atol=1e-12)

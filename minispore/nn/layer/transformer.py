@@ -113,7 +113,9 @@ class TransformerEncoderLayer(Cell):
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu", layer_norm_eps=1e-5,
                  batch_first=False, norm_first=False, dtype=mstype.float32):
         super().__init__()
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, dtype=dtype)
+        # Inside, the batch always comes first: it is the rows that ranks share out, and by which values are dropped.
+        self.batch_first = batch_first
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=True, dtype=dtype)
         self.linear1 = Dense(d_model, dim_feedforward, dtype=dtype)
         self.dropout = Dropout(p=dropout)
         self.linear2 = Dense(dim_feedforward, d_model, dtype=dtype)
@@ -124,11 +126,14 @@ class TransformerEncoderLayer(Cell):
         self.activation = get_activation(activation)
 
     def construct(self, src, src_mask=None, src_key_padding_mask=None):
+        x = src if self.batch_first else ops.swapaxes(src, 0, 1)
         if self.norm_first:
-            src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask)
-            return src + self._feed(self.norm2(src))
-        src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask))
-        return self.norm2(src + self._feed(src))
+            x = x + self._attend(self.norm1(x), src_mask, src_key_padding_mask)
+            x = x + self._feed(self.norm2(x))
+        else:
+            x = self.norm1(x + self._attend(x, src_mask, src_key_padding_mask))
+            x = self.norm2(x + self._feed(x))
+        return x if self.batch_first else ops.swapaxes(x, 0, 1)
 
     def _attend(self, x, mask, padding):
         return self.dropout1(self.self_attn(x, x, x, padding, False, mask)[0])
