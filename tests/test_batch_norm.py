@@ -89,6 +89,20 @@ def test_sync_batch_norm_in_groups():
     assert whole.shape == (8, 2, 3, 3)
 
 
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+def test_no_gradient_flows_through_the_moving_statistics(mode):
+    ms.set_context(mode=mode)
+    bn = nn.BatchNorm1d(3, dtype=ms.float64).set_train()
+
+    def f(x):
+        bn(x)
+        return ops.sum(bn.moving_mean)
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    value, grad = ms.value_and_grad(f)(Tensor(x))
+    np.testing.assert_allclose(value.asnumpy(), 0.1 * x.mean(0).sum(), rtol=1e-12)
+    assert (grad.asnumpy() == 0).all()
+
+
 def test_evaluation_uses_the_moving_statistics():
     x = np.random.default_rng(0).normal(size=(5, 3))
     bn = nn.BatchNorm1d(3, moving_mean_init=0.5, moving_var_init=4, dtype=ms.float64)

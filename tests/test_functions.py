@@ -187,6 +187,13 @@ def test_messages(make, error, message):
         make(Tensor(X))
 
 
+def test_gradients_of_a_small_norm_are_not_scaled_up():
+    grads = (Tensor([0.3, 0.4]), Tensor([[0.0]]))
+    for clip in (lambda g: ops.clip_by_global_norm(g, 1.0), lambda g: ops.clip_by_norm(g, 1.0)):
+        np.testing.assert_allclose(clip(grads)[0].asnumpy(), grads[0].asnumpy(), rtol=1e-6)
+    assert [t.tolist() for t in ops.clip_by_value(list(grads), -1)] == [t.tolist() for t in grads]
+
+
 # ---- bfloat16 and float16: computed in float32, rounded once ---------------------------------------------
 
 @pytest.mark.parametrize("narrow", [ms.float16, ms.bfloat16], ids=["float16", "bfloat16"])

@@ -44,7 +44,7 @@ def fold_constants(graph: Graph) -> None:
     kept = []
     for node in graph.nodes:
         known = bool(node.ins) and all(v.array is not None and v.array.size <= SMALL for v in node.ins)
-        if not known or node.op.effect or node.op.fresh or any(_size(v) > SMALL for v in node.outs):
+        if not known or node.op.effect or any(_size(v) > SMALL for v in node.outs):
             kept.append(node)
             continue
         out = node.op.compute(node.op.infer(*node.ins), [v.array for v in node.ins])
