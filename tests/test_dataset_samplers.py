@@ -208,3 +208,31 @@ def test_a_second_child_is_refused():
     sampler.add_child(ds.SequentialSampler())
     with pytest.raises(RuntimeError, match="already has a child"):
         sampler.add_child(ds.SequentialSampler())
+
+
+class Endless(ds.Sampler):
+    """0 1 2 0 1 2 …"""
+
+    def __iter__(self):
+        while True:
+            yield from range(self.dataset_size)
+
+
+def endless():
+    while True:
+        yield 1
+
+
+def test_of_an_endless_sampler_num_samples_are_taken():
+    assert sampled(Endless(5), 3) == [0, 1, 2, 0, 1]
+    assert xs(table([5, 6, 7], sampler=endless(), num_samples=2)) == [1, 1]
+
+
+def test_a_sampler_may_leave_its_bases_init_out():
+    class Mine(ds.Sampler):
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __iter__(self):
+            return iter(self.rows)
+    assert sampled(Mine([2, 0]), 3) == [2, 0]

@@ -6,6 +6,7 @@ asked, and one kind of source serves them all. The names are MindSpore's. A samp
 """
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class Choice:
 
 class BuiltinSampler:
     """What all samplers have in common. num_samples: rows to take at most; all if None or 0."""
+
+    num_samples = child_sampler = None          # of a subclass that leaves super().__init__() out
 
     def __init__(self, num_samples: int | None = None):
         self.num_samples = checks.integer("num_samples", num_samples or 0, 0, "0 or leaving it out takes all rows") or None
@@ -267,7 +270,7 @@ class Sampler(BuiltinSampler):
     def pick(self, total, epoch, labels):
         self.dataset_size = total
         self.reset()
-        return Choice.of(indices_of(type(self).__name__, self))
+        return Choice.of(indices_of(type(self).__name__, islice(self, self.num_samples)))        # it may be endless
 
 
 class IterSampler(BuiltinSampler):
@@ -275,10 +278,11 @@ class IterSampler(BuiltinSampler):
 
     def __init__(self, indices: Iterable, num_samples: int | None = None):
         super().__init__(num_samples)
-        self.indices = list(indices) if iter(indices) is indices else indices       # an iterator could be used only once
+        # An iterator could be used only once.
+        self.indices = list(islice(indices, self.num_samples)) if iter(indices) is indices else indices
 
     def pick(self, total, epoch, labels):
-        return Choice.of(indices_of(type(self.indices).__name__, self.indices))
+        return Choice.of(indices_of(type(self.indices).__name__, islice(self.indices, self.num_samples)))
 
 
 def select(sampler, num_samples, shuffle, num_shards, shard_id) -> BuiltinSampler:
