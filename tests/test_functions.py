@@ -199,6 +199,33 @@ def test_sums_of_narrow_floats_do_not_overflow_on_the_way(narrow):
     assert float(ops.norm(many * 2)) == pytest.approx(632.5, rel=1e-2)
 
 
+BIG = 1000 * X          # float16's squares end at 256
+
+NORMALISING = {
+    "layer_norm": lambda x: ops.layer_norm(x, (5,), bias=ops.ones((5,), x.dtype)),
+    "LayerNorm": lambda x: ops.LayerNorm(1, 1)(x, ops.ones((4, 5), x.dtype), ops.zeros((4, 5), x.dtype))[0],
+    "group_norm": lambda x: ops.group_norm(x, 2), "rms_norm": lambda x: ops.rms_norm(x, ops.ones((5,), x.dtype))[0],
+    "batch_norm": lambda x: ops.batch_norm(x, *(f((4,), x.dtype) for f in (ops.zeros, ops.ones, ops.ones, ops.zeros)), True),
+    "L2Normalize": ops.L2Normalize(-1), "std": lambda x: ops.std(x, -1), "var": lambda x: ops.var(x * 0.1, (0, 1), True),
+    "cosine_similarity": lambda x: ops.cosine_similarity(x, x[::-1], -1),
+}
+
+
+@pytest.mark.parametrize("narrow", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", NORMALISING)
+def test_normalisations_of_narrow_floats_are_rounded_once(name, narrow):
+    f, x = NORMALISING[name], Tensor(BIG, narrow)
+    out, want = f(x), f(x.astype(ms.float32)).asnumpy()
+    assert out.dtype == x.dtype
+    # var's and cosine's argument is rounded before they see it
+    rtol = {"float16": 2e-3, "bfloat16": 2e-2}[narrow]
+    np.testing.assert_allclose(out.astype(ms.float32).asnumpy(), want, rtol=rtol, atol=1e-6)
+    weights = Tensor(np.cos(np.arange(out.size)).reshape(out.shape), ms.float32)
+    grad, true = (ms.grad(lambda t: ops.sum(ops.cast(f(t), ms.float32) * weights))(t).astype(ms.float32).asnumpy()
+                  for t in (x, x.astype(ms.float32)))
+    np.testing.assert_allclose(grad, true, rtol=0.2, atol=0.05 * np.abs(true).max())
+
+
 def test_a_python_float_is_rounded_to_the_dtype_asked_for_only():
     assert float(Tensor(0.9, ms.float64)) == 0.9 and Tensor(0.9).dtype == ms.float32
     assert float(Tensor([[0.1]], np.float64)[0, 0]) == 0.1

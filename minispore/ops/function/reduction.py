@@ -3,6 +3,7 @@ from minispore.common import dtype as mstype
 from minispore.common.tensor import Tensor
 from minispore.ops import functional as F
 from minispore.ops import reduce
+from minispore.ops.primitive import rounded_once
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "logsumexp", "max", "mean", "min", "norm", "prod_", "std", "sum",
@@ -83,6 +84,7 @@ def all(input, axis=None, keep_dims=False) -> Tensor:
     return reduce.ReduceAll(keep_dims, _axis(axis))(input)
 
 
+@rounded_once
 def var(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     """Mean squared distance from the mean; divided by (count - ddof). ddof=True stands for 1."""
     mean_ = mean(input, axis, True)
@@ -91,6 +93,7 @@ def var(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     return squares / (count - int(ddof))
 
 
+@rounded_once
 def std(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     """Square root of `var`."""
     return F.sqrt(var(input, axis, ddof, keepdims))
