@@ -162,6 +162,17 @@ def test_messages(make, error, message):
         make(Tensor(X))
 
 
+def test_sigmoids_of_far_below_zero_keep_their_digits():
+    x = np.array([-700.0, -80, -20, -5])
+    for dtype, rtol in ((np.float64, 1e-14), (np.float32, 1e-5)):
+        t = Tensor(x[dtype is np.float32:], dtype)
+        want = np.exp(t.asnumpy().astype(float)) / (1 + np.exp(t.asnumpy().astype(float)))
+        np.testing.assert_allclose(ops.sigmoid(t).asnumpy(), want, rtol=rtol)
+        np.testing.assert_allclose(ops.silu(t).asnumpy(), want * t.asnumpy(), rtol=rtol)
+        np.testing.assert_allclose(ms.grad(lambda t: ops.sum(ops.sigmoid(t)))(t).asnumpy(), want * (1 - want), rtol=rtol)
+        np.testing.assert_allclose(ms.grad(lambda t: ops.sum(ops.softplus(t)))(t).asnumpy(), want, rtol=rtol)
+
+
 # ---- bfloat16 and float16: computed in float32, rounded once ---------------------------------------------
 
 @pytest.mark.parametrize("narrow", [ms.float16, ms.bfloat16], ids=["float16", "bfloat16"])
@@ -217,7 +228,6 @@ def test_normalisations_of_narrow_floats_are_rounded_once(name, narrow):
     f, x = NORMALISING[name], Tensor(BIG, narrow)
     out, want = f(x), f(x.astype(ms.float32)).asnumpy()
     assert out.dtype == x.dtype
-    # var's and cosine's argument is rounded before they see it
     rtol = {"float16": 2e-3, "bfloat16": 2e-2}[narrow]
     np.testing.assert_allclose(out.astype(ms.float32).asnumpy(), want, rtol=rtol, atol=1e-6)
     weights = Tensor(np.cos(np.arange(out.size)).reshape(out.shape), ms.float32)
