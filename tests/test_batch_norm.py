@@ -74,6 +74,24 @@ def test_sync_batch_norm_is_the_batch_norm_of_the_whole(lengths, mode):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("narrow", [ms.float16, ms.bfloat16], ids=["float16", "bfloat16"])
+def test_sync_batch_norm_counts_and_sums_in_float32(narrow):
+    """10,000 values a rank and channel: float16 counts up to 65504, bfloat16 exactly up to 256."""
+    x = np.random.default_rng(0).normal(5, 3, size=(30, 2, 25, 40)).astype(np.float32)
+
+    def program(cell):
+        ms.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel")
+        bn = cell(2).to_float(narrow).set_train()
+        y = bn(Tensor(x[ms.get_rank()::ms.get_group_size()]))
+        return y.dtype, y.astype(ms.float32).asnumpy(), bn.moving_mean.asnumpy(), bn.moving_variance.asnumpy()
+    dtype, whole, *moving = run_ranks(program, 1, nn.BatchNorm2d)[0]
+    for r, (mine, y, *own) in enumerate(run_ranks(program, 3, nn.SyncBatchNorm)):
+        assert mine == dtype == narrow
+        np.testing.assert_allclose(y, whole[r::3], rtol=1e-2, atol=1e-3)
+        np.testing.assert_allclose(own, moving, rtol=1e-5)
+
+
 def test_sync_batch_norm_in_groups():
     whole, shards = rows(4, [2, 2, 2, 2])
 

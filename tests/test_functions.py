@@ -194,6 +194,17 @@ def test_gradients_of_a_small_norm_are_not_scaled_up():
     assert [t.tolist() for t in ops.clip_by_value(list(grads), -1)] == [t.tolist() for t in grads]
 
 
+def test_sigmoids_of_far_below_zero_keep_their_digits():
+    x = np.array([-700.0, -80, -20, -5])
+    for dtype, rtol in ((np.float64, 1e-14), (np.float32, 1e-5)):
+        t = Tensor(x[dtype is np.float32:], dtype)
+        want = np.exp(t.asnumpy().astype(float)) / (1 + np.exp(t.asnumpy().astype(float)))
+        np.testing.assert_allclose(ops.sigmoid(t).asnumpy(), want, rtol=rtol)
+        np.testing.assert_allclose(ops.silu(t).asnumpy(), want * t.asnumpy(), rtol=rtol)
+        np.testing.assert_allclose(ms.grad(lambda t: ops.sum(ops.sigmoid(t)))(t).asnumpy(), want * (1 - want), rtol=rtol)
+        np.testing.assert_allclose(ms.grad(lambda t: ops.sum(ops.softplus(t)))(t).asnumpy(), want, rtol=rtol)
+
+
 # ---- bfloat16 and float16: computed in float32, rounded once ---------------------------------------------
 
 @pytest.mark.parametrize("narrow", [ms.float16, ms.bfloat16], ids=["float16", "bfloat16"])
@@ -228,7 +239,34 @@ def test_bfloat16_is_a_dtype_like_the_others():
 def test_sums_of_narrow_floats_do_not_overflow_on_the_way(narrow):
     many = Tensor(np.ones(100_000), narrow)
     assert float(ops.mean(many)) == 1
-    assert float(ops.norm(many * 2)) == pytest.approx(632.5, rel=1e-2)
+    assert float(ops.norm(many * 2)) == pytest.approx(632.5, rel=1e-2) and ops.norm(many).dtype == many.dtype
+    assert ops.norm(many, dtype=ms.float32).dtype == ms.float32
+
+
+BIG = 1000 * X          # float16's squares end at 256
+
+NORMALISING = {
+    "layer_norm": lambda x: ops.layer_norm(x, (5,), bias=ops.ones((5,), x.dtype)),
+    "LayerNorm": lambda x: ops.LayerNorm(1, 1)(x, ops.ones((4, 5), x.dtype), ops.zeros((4, 5), x.dtype))[0],
+    "group_norm": lambda x: ops.group_norm(x, 2), "rms_norm": lambda x: ops.rms_norm(x, ops.ones((5,), x.dtype))[0],
+    "batch_norm": lambda x: ops.batch_norm(x, *(f((4,), x.dtype) for f in (ops.zeros, ops.ones, ops.ones, ops.zeros)), True),
+    "L2Normalize": ops.L2Normalize(-1), "std": lambda x: ops.std(x, -1), "var": lambda x: ops.var(x * 0.1, (0, 1), True),
+    "cosine_similarity": lambda x: ops.cosine_similarity(x, x[::-1], -1),
+}
+
+
+@pytest.mark.parametrize("narrow", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", NORMALISING)
+def test_normalisations_of_narrow_floats_are_rounded_once(name, narrow):
+    f, x = NORMALISING[name], Tensor(BIG, narrow)
+    out, want = f(x), f(x.astype(ms.float32)).asnumpy()
+    assert out.dtype == x.dtype
+    rtol = {"float16": 2e-3, "bfloat16": 2e-2}[narrow]
+    np.testing.assert_allclose(out.astype(ms.float32).asnumpy(), want, rtol=rtol, atol=1e-6)
+    weights = Tensor(np.cos(np.arange(out.size)).reshape(out.shape), ms.float32)
+    grad, true = (ms.grad(lambda t: ops.sum(ops.cast(f(t), ms.float32) * weights))(t).astype(ms.float32).asnumpy()
+                  for t in (x, x.astype(ms.float32)))
+    np.testing.assert_allclose(grad, true, rtol=0.2, atol=0.05 * np.abs(true).max())
 
 
 def test_a_python_float_is_rounded_to_the_dtype_asked_for_only():

@@ -96,6 +96,18 @@ def test_attention_is_its_formula(masked):
     np.testing.assert_allclose(turned(first, first, first, **kwargs)[0].asnumpy().swapaxes(0, 1), want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("narrow", [ms.float16, ms.bfloat16], ids=["float16", "bfloat16"])
+def test_masks_in_16_bits(narrow):
+    """Also of two masks at once, and where a row sees nothing."""
+    layer = nn.MultiheadAttention(4, 2, batch_first=True)
+    x, causal = Tensor(SEQUENCE, ms.float32), Tensor(np.triu(np.ones((3, 3), bool), 1))
+    padding = Tensor(np.array([[True, False, True], [False, True, True]]))
+    want = layer(x, x, x, padding, attn_mask=causal)[1].asnumpy()[:, 1:]        # row 0 of the first sees nothing
+    weights = layer.to_float(narrow)(x, x, x, padding, attn_mask=causal)[1].astype(ms.float32).asnumpy()
+    np.testing.assert_allclose(weights[:, 1:], want, rtol=2e-2, atol=1e-3)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-2)
+
+
 def test_attention_of_other_sizes_and_per_head_weights():
     layer = nn.MultiheadAttention(4, 2, kdim=3, vdim=5, batch_first=True)
     q, k, v = (Tensor(np.ones((2, n, d), np.float32)) for n, d in ((3, 4), (6, 3), (6, 5)))

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 from minispore.common.parameter import Parameter
 from minispore.ops import functional as F
-from minispore.ops.primitive import Composite, normal_axis
+from minispore.ops.primitive import Composite, normal_axis, rounded_once, wide
 
 
 def normalised(x, axes, epsilon):
@@ -25,6 +25,7 @@ class LayerNorm(Composite):
     begin_params_axis: int = 1
     epsilon: float = 1e-7
 
+    @rounded_once
     def __call__(self, x, gamma, beta):
         first = normal_axis(self.begin_norm_axis, x.ndim, self)
         for name, t in (("gamma", gamma), ("beta", beta)):
@@ -49,6 +50,7 @@ class BatchNorm(Composite):
 
     def __call__(self, x, scale, bias, mean, variance):
         _demand_channels(self, x, scale, bias, mean, variance)
+        dtype, x = x.dtype, wide(x)
         if not self.is_training:
             y = (x - _channels(mean, x)) * F.rsqrt(_channels(variance, x) + self.epsilon)
         else:
@@ -56,7 +58,7 @@ class BatchNorm(Composite):
             count = x.size // x.shape[1]
             y, own_mean, own_variance, _ = normalised(x, axes, self.epsilon)
             mean, variance = move((mean, variance), (own_mean, own_variance), count, self.momentum)
-        y = F.cast(y * _channels(scale, x) + _channels(bias, x), x.dtype)
+        y = F.cast(y * _channels(scale, x) + _channels(bias, x), dtype)
         return y, mean, variance, mean, variance
 
 
@@ -76,6 +78,7 @@ class GroupNorm(Composite):
     num_groups: int
     epsilon: float = 1e-5
 
+    @rounded_once
     def __call__(self, x, gamma, beta):
         _demand_channels(self, x, gamma, beta)
         if x.shape[1] % self.num_groups:
@@ -89,6 +92,7 @@ class RmsNorm(Composite):
     """(y, 1/rms) over the last dims, those of gamma; y = x / √(mean x² + epsilon) · gamma (Zhang and Sennrich, 2019)."""
     epsilon: float = 1e-6
 
+    @rounded_once
     def __call__(self, x, gamma):
         lead = x.ndim - gamma.ndim
         if lead < 0 or x.shape[lead:] != gamma.shape:
@@ -103,6 +107,7 @@ class L2Normalize(Composite):
     axis: int | tuple = 0
     epsilon: float = 1e-4
 
+    @rounded_once
     def __call__(self, x):
         axes = (self.axis,) if isinstance(self.axis, int) else tuple(self.axis)
         axes = tuple(normal_axis(a, x.ndim, self) for a in axes)

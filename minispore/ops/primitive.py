@@ -14,7 +14,7 @@ them. What a subclass says:
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce, wraps
 from math import prod
 from numbers import Number
 from typing import Any, ClassVar, NamedTuple
@@ -23,7 +23,9 @@ import numpy as np
 
 from minispore.common import dtype as mstype
 from minispore.common.recorder import recorder
-from minispore.common.tensor import Tensor
+from minispore.common.tensor import Tensor, is_tensor
+from minispore.common.tree import flatten, unflatten
+from minispore.ops import functional as F
 from minispore.ops.rule import Rule, bind
 
 
@@ -139,6 +141,28 @@ def _widened(cpu, out, *xs) -> None:
     for o, w in zip(out if isinstance(out, list) else (out,), wide, strict=True):
         if o is not w:
             np.copyto(o, w, casting="unsafe")
+
+
+def rounded_once(fn):
+    """What `widens` is to a primitive, for a function made of several ops: 16-bit floats are float32 in between.
+
+    A float16's square is infinite from 256 on, so that a variance taken step by step would be too.
+    """
+    @wraps(fn)
+    def call(*args, **kwargs):
+        leaves, skeleton = flatten((args, kwargs), is_tensor)
+        dtypes = [t.dtype for t in leaves if mstype.is_float(t.dtype)]
+        if not any(d in mstype.NARROW for d in dtypes):
+            return fn(*args, **kwargs)
+        args, kwargs = unflatten(skeleton, [wide(t) for t in leaves])
+        outs, skeleton = flatten(fn(*args, **kwargs), is_tensor)
+        return unflatten(skeleton, [F.cast(t, reduce(mstype.promote, dtypes)) for t in outs])
+    return call
+
+
+def wide(x: Tensor) -> Tensor:
+    """The tensor, as float32 if it is a 16-bit float."""
+    return F.cast(x, mstype.float32) if x.dtype in mstype.NARROW else x
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from minispore.communication.management import HCCL_WORLD_COMM_GROUP, communicat
 from minispore.nn.cell import Cell
 from minispore.nn.layer.checks import positive
 from minispore.ops.normalization import move
+from minispore.ops.primitive import wide
 
 
 class _BatchNorm(Cell):
@@ -95,6 +96,7 @@ class SyncBatchNorm(_BatchNorm):
     def normalise(self, x):
         if current().parallel["parallel_mode"] not in LOCAL_MODES or communicator(self.group).size == 1:
             return super().normalise(x)
+        dtype, x = x.dtype, wide(x)
         total, axes = ops.AllReduce("sum", self.group), (0, *range(2, x.ndim))
         c = self.num_features
         # Two messages: the variance about the common mean is exact where E[x²] - mean² would cancel.
@@ -106,7 +108,7 @@ class SyncBatchNorm(_BatchNorm):
         variance = total(ops.sum(ops.square(centred), axes)) / count
         move((self.moving_mean, self.moving_variance), (mean, variance), count, 1 - self.momentum)
         scale = self.gamma * ops.rsqrt(variance + self.eps)
-        return centred * ops.reshape(scale, shape) + ops.reshape(self.beta, shape)
+        return ops.cast(centred * ops.reshape(scale, shape) + ops.reshape(self.beta, shape), dtype)
 
 
 class LayerNorm(Cell):

@@ -13,7 +13,8 @@ from minispore.nn.layer.basic import Dense, Dropout
 from minispore.nn.layer.checks import positive
 from minispore.nn.layer.normalization import LayerNorm
 
-HIDDEN = -1e9           # added to the scores of what may not be attended to; softmax makes it 0
+# Added to the scores of what may not be attended to; softmax makes it 0. Twice (two masks) it is still finite.
+HIDDEN, HIDDEN_16 = -1e9, -3e4
 
 
 class MultiheadAttention(Cell):
@@ -98,7 +99,8 @@ class MultiheadAttention(Cell):
 
 def _bias(mask, dtype):
     """What is added to the scores."""
-    return ops.cast(mask, dtype) * HIDDEN if mask.dtype == mstype.bool_ else ops.cast(mask, dtype)
+    bias = ops.cast(mask, dtype)
+    return bias * (HIDDEN_16 if dtype == mstype.float16 else HIDDEN) if mask.dtype == mstype.bool_ else bias
 
 
 class TransformerEncoderLayer(Cell):

@@ -4,6 +4,7 @@ from functools import cache
 from minispore.common.tensor import Tensor
 from minispore.ops import activation, conv, normalization, pool, softmax
 from minispore.ops import functional as F
+from minispore.ops.primitive import rounded_once
 
 __all__ = [
     "adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu",
@@ -77,6 +78,7 @@ def dropout(input, p=0.5, training=True, seed=None) -> Tensor:
 
 # ---- normalisations -------------------------------------------------------------------------------------
 
+@rounded_once
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5) -> Tensor:
     """Normalised over the last dims, of `normalized_shape`; · weight + bias of that shape."""
     shape = tuple(normalized_shape)
@@ -216,6 +218,7 @@ def kl_div(logits, labels, reduction="mean") -> Tensor:
     return F.sum(loss) / logits.shape[0] if reduction == "batchmean" else reduced(loss, reduction)
 
 
+@rounded_once
 def cosine_similarity(x1, x2, dim=1, eps=1e-8) -> Tensor:
     """x1 · x2 / max(‖x1‖·‖x2‖, eps) along a dim."""
     norms = F.sqrt(F.sum(F.square(x1), dim) * F.sum(F.square(x2), dim))

@@ -1,8 +1,8 @@
 """Functional forms of reductions."""
-from minispore.common import dtype as mstype
 from minispore.common.tensor import Tensor
 from minispore.ops import functional as F
 from minispore.ops import reduce
+from minispore.ops.primitive import rounded_once
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "logsumexp", "max", "mean", "min", "norm", "prod_", "std", "sum",
@@ -83,6 +83,7 @@ def all(input, axis=None, keep_dims=False) -> Tensor:
     return reduce.ReduceAll(keep_dims, _axis(axis))(input)
 
 
+@rounded_once
 def var(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     """Mean squared distance from the mean; divided by (count - ddof). ddof=True stands for 1."""
     mean_ = mean(input, axis, True)
@@ -91,6 +92,7 @@ def var(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     return squares / (count - int(ddof))
 
 
+@rounded_once
 def std(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     """Square root of `var`."""
     return F.sqrt(var(input, axis, ddof, keepdims))
@@ -102,9 +104,11 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None) -> Tensor:
     >>> float(norm(Tensor([3.0, 4.0])))
     5.0
     """
-    if A.dtype in mstype.NARROW and dtype is None:         # their squares' sum may end at 65504
-        return F.cast(norm(A, ord, dim, keepdim, dtype=mstype.float32), A.dtype)
-    A = A if dtype is None else F.cast(A, dtype)
+    return _norm(A if dtype is None else F.cast(A, dtype), ord, dim, keepdim)
+
+
+@rounded_once
+def _norm(A, ord, dim, keepdim):
     ord = 2 if ord in (None, "fro") else ord
     if not isinstance(ord, (int, float)):
         raise ValueError(f"norm: ord {ord!r}; a number, None or 'fro' is needed")
