@@ -83,6 +83,7 @@ from minispore.ops.elementary import (
     Atan,
     Atanh,
     Ceil,
+    ClampedLog,
     Cos,
     Cosh,
     Erf,
