@@ -394,7 +394,8 @@ CASES = {
     "LogSoftmax": along_axis(ops.LogSoftmax), "SparseSoftmaxCrossEntropyWithLogits": sparse_cross_entropy,
     "SoftmaxCrossEntropyWithLogits": dense_cross_entropy, "Identity": unary(ops.identity),
 
-    "Expm1": unary(ops.expm1), "Log1p": unary(ops.log1p, positive), "Log2": unary(ops.log2, positive),
+    "Expm1": unary(ops.expm1), "ClampedLog": unary(ops.ClampedLog(), positive),
+    "Log1p": unary(ops.log1p, positive), "Log2": unary(ops.log2, positive),
     "Rsqrt": unary(ops.rsqrt, positive), "Reciprocal": unary(ops.reciprocal, positive), "Erf": unary(ops.erf),
     "Sin": unary(ops.sin), "Cos": unary(ops.cos), "Tan": unary(ops.tan, between(-1.2, 1.2)),
     "Asin": unary(ops.asin, between(-0.8, 0.8)), "ACos": unary(ops.acos, between(-0.8, 0.8)), "Atan": unary(ops.atan),

@@ -205,6 +205,29 @@ def test_sigmoids_of_far_below_zero_keep_their_digits():
         np.testing.assert_allclose(ms.grad(lambda t: ops.sum(ops.softplus(t)))(t).asnumpy(), want, rtol=rtol)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+def test_binary_cross_entropy_of_saturated_probabilities(mode, dtype):
+    """A sigmoid becomes exactly 0 or 1; the logarithm's gradient there must not make a NaN of the step."""
+    ms.set_context(mode=mode)
+    x, y = Tensor([-1000.0, -1000, 1000, 1000, 0], dtype), Tensor([0, 1, 0, 1, 1], dtype)
+    loss, grad = ms.value_and_grad(lambda x: nn.BCELoss(reduction="sum")(ops.sigmoid(x), y))(x)
+    assert float(loss) == pytest.approx(200 + math.log(2), rel=1e-2)
+    np.testing.assert_array_equal(grad.astype(ms.float32).asnumpy(), [0, 0, 0, 0, -0.5])
+    if dtype in ("float32", "float64"):
+        p = Tensor([0.0, 1.0, 1e-30, 0.25], dtype)
+        np.testing.assert_allclose(ms.grad(lambda p: nn.BCELoss(reduction="sum")(p, Tensor([1, 0, 1, 1], dtype)))(p).asnumpy(),
+                                   [-1e12, 1e12, -1e12, -4], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gelus_gradient_is_finite_wherever_gelu_is(dtype):
+    x = Tensor([-6e4, -1000, 0, 1000, 6e4] + [-1e30, 1e30] * (dtype == "float32"), dtype)
+    for approximate in ("tanh", "none"):
+        grad = ms.grad(lambda x: ops.sum(ops.gelu(x, approximate)))(x)
+        np.testing.assert_array_equal(grad.asnumpy(), [0, 0, 0.5, 1, 1] + [0, 1] * (dtype == "float32"))
+
+
 # ---- bfloat16 and float16: computed in float32, rounded once ---------------------------------------------
 
 @pytest.mark.parametrize("narrow", [ms.float16, ms.bfloat16], ids=["float16", "bfloat16"])

@@ -86,6 +86,7 @@ from minispore.ops.elementary import (
     Atan,
     Atanh,
     Ceil,
+    ClampedLog,
     Cos,
     Cosh,
     Erf,

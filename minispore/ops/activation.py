@@ -126,7 +126,7 @@ class GeLU(Unary):
         if self.approximate == "none":
             return (dout * (0.5 * (1 + F.erf(x * sqrt(0.5))) + x * F.exp(-0.5 * x * x) * sqrt(0.5 / pi)),)
         t = F.tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x))
-        inner = sqrt(2 / pi) * (1 + 3 * 0.044715 * x * x)
+        inner = sqrt(2 / pi) * (1 + 3 * 0.044715 * F.minimum(x * x, 1000.0))    # beyond it is multiplied by 0: no inf · 0
         return (dout * 0.5 * (1 + t + x * (1 - t * t) * inner),)
 
 

@@ -4,6 +4,7 @@ from math import erfc, exp, log, pi, sqrt
 
 import numpy as np
 
+from minispore.common import dtype as mstype
 from minispore.device import kernels
 from minispore.ops import functional as F
 from minispore.ops.elementwise import Step, Unary
@@ -30,6 +31,17 @@ class Log(Unary):
 
     def gradient(self, x, out, dout):
         return (dout / x,)
+
+
+class ClampedLog(Unary):
+    """max(log x, -100) with the gradient 1 / max(x, 1e-12): both are finite at 0, where a saturated sigmoid arrives."""
+
+    def forward(self, x):
+        xp = namespace(x)
+        return xp.maximum(xp.log(x), xp.full_like(x, -100))
+
+    def gradient(self, x, out, dout):
+        return (dout / F.maximum(x, 2.0 ** -15 if x.dtype == mstype.float16 else 1e-12),)   # whose 1 / 1e-12 is inf
 
 
 class Log1p(Unary):

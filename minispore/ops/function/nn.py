@@ -2,7 +2,7 @@
 from functools import cache
 
 from minispore.common.tensor import Tensor
-from minispore.ops import activation, conv, normalization, pool, softmax
+from minispore.ops import activation, conv, elementary, normalization, pool, softmax
 from minispore.ops import functional as F
 from minispore.ops.primitive import rounded_once
 
@@ -16,6 +16,7 @@ __all__ = [
 
 relu, relu6, sigmoid, silu, selu = (f() for f in (activation.ReLU, activation.ReLU6, activation.Sigmoid, activation.SiLU,
                                                   activation.SeLU))
+clamped_log = elementary.ClampedLog()
 hardsigmoid, hardswish, mish = activation.HSigmoid(), activation.HSwish(), activation.Mish()
 logsigmoid, softsign, prelu = activation.LogSigmoid(), activation.Softsign(), activation.PReLU()
 
@@ -197,7 +198,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0) -> Tensor:
 def binary_cross_entropy(logits, labels, weight=None, reduction="mean") -> Tensor:
     """-(labels · log p + (1 - labels) · log(1 - p)) of probabilities p; the logarithms end at -100, as PyTorch's."""
     check_reduction("binary_cross_entropy", reduction)
-    loss = -(labels * F.maximum(F.log(logits), -100.0) + (1 - labels) * F.maximum(F.log(1 - logits), -100.0))
+    loss = -(labels * clamped_log(logits) + (1 - labels) * clamped_log(1 - logits))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
