@@ -169,6 +169,14 @@ def test_the_scale_shrinks_until_gradients_fit_and_grows_again(mode):
     assert seen == [(True, 30), (True, 29), (False, 28), (False, 28), (False, 28), (True, 29), (False, 28), (False, 28)]
 
 
+def test_the_scale_stays_finite():
+    """Half of infinity is infinity, so it would never come back."""
+    scale, update = Parameter(Tensor(2.0 ** 127), name="scale"), nn.DynamicLossScaleUpdateCell(2.0 ** 127, 2, 1)
+    for _ in range(2):
+        update(scale, Tensor(False))
+        assert scale.item() == 2.0 ** 127
+
+
 @given(st.lists(st.booleans(), max_size=30), st.integers(1, 4), st.sampled_from([2, 4]))
 def test_manager_and_cell_agree(overflows, window, factor):
     manager = amp.DynamicLossScaleManager(16, factor, window)

@@ -39,6 +39,12 @@ AGAINST_NUMPY = {
     "logsumexp": (lambda: ops.logsumexp(Tensor(A * 500), 1), np.logaddexp.reduce(A * 500, 1)),
     "cumsum": (lambda: ops.cumsum(Tensor(X), 1), X.cumsum(1)),
     "cumsum of int32": (lambda: ops.cumsum(Tensor(INTS.astype(np.int32)), -1), INTS.cumsum(-1).astype(np.int32)),
+    "cumsum of bools": (lambda: ops.cumsum(Tensor(A > 0), 0), (A > 0).cumsum(0)),
+    "logsumexp of infinities": (lambda: ops.logsumexp(Tensor(np.array([[-np.inf, -np.inf], [np.inf, 0]])), 1),
+                                np.array([-np.inf, np.inf])),
+    "softmax of nothing": (lambda: ops.softmax(Tensor(np.zeros((2, 0)))), np.zeros((2, 0))),
+    "log_softmax of nothing": (lambda: ops.log_softmax(Tensor(np.zeros((0, 2))), 0), np.zeros((0, 2))),
+    "var of nothing": (lambda: ops.var(Tensor(np.zeros(0))), np.array(np.nan)),
     "cumsum exclusive": (lambda: ops.CumSum(True)(Tensor(A), 0), np.vstack([np.zeros(5), A.cumsum(0)[:-1]])),
     "cumsum reverse": (lambda: ops.CumSum(reverse=True)(Tensor(A), 0), A[::-1].cumsum(0)[::-1]),
     "stack": (lambda: ops.stack((Tensor(A), Tensor(B)), -1), np.stack((A, B), -1)),
@@ -181,6 +187,11 @@ def test_equals_numpy(name):
     (lambda t: nn.MaxPool2d(2, return_indices=True), ValueError, "return_indices=True"),
     (lambda t: nn.Conv2d(3, 4, 1, group=2), ValueError, "group=2 must divide in_channels=3"),
     (lambda t: nn.get_activation("sine"), ValueError, "'sine' is unknown"),
+    (lambda t: ops.amax(t[:0], 0), ValueError, r"ReduceMax: axis 0 of shape \(0, 4, 5\) is empty"),
+    (lambda t: nn.BatchNorm2d(1)(Tensor(np.ones((2, 1, 2, 2), np.int32))), TypeError, "it takes float tensors"),
+    *((lambda t, f=f: f(t > 0), TypeError, "a bool tensor of shape .*it takes numbers") for f in (
+        ops.neg, ops.sign, ops.square, ops.round, ops.relu, ops.relu6, lambda b: b - b, lambda b: b ** b, lambda b: b // b,
+        lambda b: b % b)),
 ])
 def test_messages(make, error, message):
     with pytest.raises(error, match=message):
@@ -226,6 +237,22 @@ def test_gelus_gradient_is_finite_wherever_gelu_is(dtype):
     for approximate in ("tanh", "none"):
         grad = ms.grad(lambda x: ops.sum(ops.gelu(x, approximate)))(x)
         np.testing.assert_array_equal(grad.asnumpy(), [0, 0, 0.5, 1, 1] + [0, 1] * (dtype == "float32"))
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+@pytest.mark.parametrize(("f", "x", "want"), [
+    (lambda x: ops.norm(x), [0.0, 0.0], [0, 0]),
+    (lambda x: ops.sum(ops.norm(x, dim=1)), [[0.0, 0.0], [3.0, 4.0]], [[0, 0], [0.6, 0.8]]),
+    (lambda x: ops.std(x), [1.0, 1.0], [0, 0]),
+    (lambda x: ops.mean(x), np.zeros((0, 2)), np.zeros((0, 2))),
+    (lambda x: nn.MSELoss()(x, x), np.zeros((0, 2)), np.zeros((0, 2))),
+    (lambda x: ops.var(x), np.zeros(0), np.zeros(0)),
+    (lambda x: ops.sum(x ** 0), [0.0, 2.0], [0, 0]),
+    (lambda x: ops.sum(ms.grad(lambda x: ops.sum(ms.grad(lambda x: ops.sum(x ** 2))(x)))(x)), [0.0, 2.0], [0, 0]),
+], ids=["norm", "norm of rows", "std", "mean of nothing", "loss of nothing", "var of nothing", "x ** 0", "x ** 2 three times"])
+def test_gradients_where_a_formula_says_zero_times_infinity(f, x, want, mode):
+    ms.set_context(mode=mode)
+    np.testing.assert_allclose(ms.grad(f)(Tensor(x, ms.float64)).asnumpy(), want)
 
 
 # ---- bfloat16 and float16: computed in float32, rounded once ---------------------------------------------

@@ -9,12 +9,11 @@ from minispore.ops import functional as F
 from minispore.ops.primitive import Primitive, Spec, as_tensor, namespace
 
 
-def no_bool(op: Primitive, x) -> np.dtype:
-    """x's dtype, if one can count with it."""
-    if x.dtype == mstype.bool_:
-        raise TypeError(f"{op.name}: a bool tensor of shape {x.shape} can't be subtracted; use ops.logical_not or logical_xor, "
-                        "or .astype(ms.int32)")
-    return x.dtype
+def demand_numbers(op: Primitive, *tensors) -> None:
+    """TypeError if all are bools, of which there is no such thing as a sign or a difference."""
+    if all(t.dtype == mstype.bool_ for t in tensors):
+        raise TypeError(f"{op.name}: a bool tensor of shape {tensors[0].shape}, it takes numbers; use ops.logical_not, "
+                        "logical_and, logical_or or logical_xor, or convert it with .astype(ms.int32)")
 
 
 class Unary(Primitive):
@@ -24,6 +23,8 @@ class Unary(Primitive):
 
     def take(self, *args):
         op, (x,) = super().take(*args)
+        if not self.floating:
+            demand_numbers(self, x)
         return op, [F.cast(x, mstype.float32) if self.floating and not mstype.is_float(x.dtype) else x]
 
     def forward(self, x):
@@ -38,9 +39,6 @@ class Unary(Primitive):
 
 class Neg(Unary):
     function, floating, linear = "negative", False, ((0,),)
-
-    def infer(self, x):
-        return Spec(x.shape, no_bool(self, x))
 
     def gradient(self, x, out, dout):
         return (-dout,)
@@ -79,6 +77,7 @@ class Binary(Primitive):
     result: ClassVar[np.dtype | None] = None    # the output's dtype where it isn't the inputs'
     operand: ClassVar[np.dtype | None] = None   # what inputs are converted to
     floating: ClassVar[bool] = False
+    bools: ClassVar[bool] = True                # False: of two bools it is an error
 
     def rule(self, *shapes):
         return "..., ... -> ..."
@@ -91,6 +90,8 @@ class Binary(Primitive):
         common = self.operand or mstype.promote(x.dtype, y.dtype)
         if self.floating and not mstype.is_float(common):
             common = mstype.float32
+        if not self.bools:
+            demand_numbers(self, x, y)
         return self, [F.cast(x, common), F.cast(y, common)]
 
     def infer(self, x, y):
@@ -124,11 +125,7 @@ class Add(Binary):
 
 
 class Sub(Binary):
-    function, linear = "subtract", ((0, 1),)
-
-    def infer(self, x, y):
-        no_bool(self, x)
-        return super().infer(x, y)
+    function, linear, bools = "subtract", ((0, 1),), False
 
     def partials(self, x, y, out, d):
         return lambda: d, lambda: -d
@@ -150,8 +147,9 @@ class Div(Binary):
 
 
 class Pow(Binary):
-    """x ** y. At x = 0 the gradient to y is 0. Whole numbers take no negative exponents."""
-    function = "pow"
+    """x ** y. At x = 0 the gradient to y is 0, and where y = 0 that to x, so that x ** 2 differentiates without end.
+    Whole numbers take no negative exponents."""
+    function, bools = "pow", False
 
     def cpu(self, out, x, y):
         if mstype.is_integer(x.dtype) and (y < 0).any():
@@ -162,7 +160,9 @@ class Pow(Binary):
         def to_y():
             safe = F.select(x > 0, x, F.ones_like(x))
             return F.select(F.equal(x, 0), F.zeros_like(out), d * out * F.log(safe))
-        return (lambda: d * y * F.pow(x, y - 1)), to_y
+        def to_x():
+            return d * y * F.pow(x, F.select(F.equal(y, 0), F.ones_like(y), y - 1))
+        return to_x, to_y
 
 
 class Extreme(Binary):
@@ -185,7 +185,7 @@ class Minimum(Extreme):
 
 class FloorDiv(Binary):
     """x / y rounded down, as Python's //; its gradient is zero."""
-    function = "floor_divide"
+    function, bools = "floor_divide", False
 
     def gradient(self, x, y, out, dout):
         return None, None
@@ -193,7 +193,7 @@ class FloorDiv(Binary):
 
 class FloorMod(Binary):
     """x - y · floor(x / y), as Python's %: the sign is y's."""
-    function = "remainder"
+    function, bools = "remainder", False
 
     def partials(self, x, y, out, d):
         return lambda: d, lambda: -(d * F.floor_div(x, y))

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 from minispore.common.parameter import Parameter
 from minispore.ops import functional as F
-from minispore.ops.primitive import Composite, normal_axis, rounded_once, wide
+from minispore.ops.primitive import Composite, demand_float, normal_axis, rounded_once, wide
 
 
 def normalised(x, axes, epsilon):
@@ -50,6 +50,7 @@ class BatchNorm(Composite):
 
     def __call__(self, x, scale, bias, mean, variance):
         _demand_channels(self, x, scale, bias, mean, variance)
+        demand_float(self, x=x)
         dtype, x = x.dtype, wide(x)
         if not self.is_training:
             y = (x - _channels(mean, x)) * F.rsqrt(_channels(variance, x) + self.epsilon)

@@ -27,6 +27,10 @@ class CumSum(Primitive):
     axis: int = 0
     call_attributes, linear = ("axis",), ((0,),)
 
+    def take(self, *args):
+        op, (x,) = super().take(*args)
+        return op, [F.cast(x, mstype.int64) if x.dtype == mstype.bool_ else x]      # bools are counted, as in ReduceSum
+
     def rule(self, shape):
         term, = along(shape, self.axis, self, "X")
         return f"{term} -> {term}"

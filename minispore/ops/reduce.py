@@ -1,6 +1,6 @@
 """Reductions over some axes: sum, mean, max, min, prod, any, all, and where the extreme value stands."""
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import ClassVar
 
 import numpy as np
@@ -100,7 +100,8 @@ class ReduceMean(Reduce):
         np.divide(out, self.divisor(x), out=out)
 
     def gradient(self, x, out, dout):
-        return (self.spread(dout * (1 / self.divisor(x)), x),)
+        n = self.divisor(x)
+        return (self.spread(dout * (1 / n if n else inf), x),)          # the mean of nothing is NaN
 
     def local(self, rule, pieces):
         dims = rule.ins[0]
@@ -113,7 +114,8 @@ class Selecting(Reduce):
     def infer(self, x):
         spec = super().infer(x)
         if not all(x.shape[a] for a in self.axes(len(x.shape))):
-            raise ValueError(f"{self.name}: axis {self.axis or 'all'} of shape {x.shape} is empty; there is no extreme value")
+            axis = "all" if self.axis == () else self.axis
+            raise ValueError(f"{self.name}: axis {axis} of shape {x.shape} is empty; there is no extreme value")
         return spec
 
     def gradient(self, x, out, dout):

@@ -30,6 +30,8 @@ class Softmax(Primitive):
         return Spec(x.shape, x.dtype)
 
     def forward(self, x):
+        if 0 in x.shape:
+            return x
         xp = namespace(x)
         e = xp.exp(x - xp.max(x, axis=self.axis, keepdims=True))
         return e / xp.sum(e, axis=self.axis, keepdims=True)
@@ -48,6 +50,8 @@ class LogSoftmax(Softmax):
     """x - log Σ exp(x) along an axis."""
 
     def forward(self, x):
+        if 0 in x.shape:
+            return x
         xp = namespace(x)
         shifted = x - xp.max(x, axis=self.axis, keepdims=True)
         return shifted - xp.log(xp.sum(xp.exp(shifted), axis=self.axis, keepdims=True))

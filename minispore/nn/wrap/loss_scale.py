@@ -51,7 +51,8 @@ class DynamicLossScaleUpdateCell(Cell):
     def construct(self, loss_scale, overflow):
         long_enough = self.cur_iter - self.last_overflow_iter >= self.scale_window
         less = ops.maximum(loss_scale / float(self.scale_factor), 1.0)
-        more = ops.select(long_enough, loss_scale * float(self.scale_factor), loss_scale)
+        more = loss_scale * float(self.scale_factor)
+        more = ops.select(ops.logical_and(long_enough, ops.isfinite(more)), more, loss_scale)
         ops.assign(loss_scale, ops.select(overflow, less, more))
         ops.assign(self.last_overflow_iter, ops.select(ops.logical_or(overflow, long_enough), self.cur_iter,
                                                        self.last_overflow_iter))

@@ -89,13 +89,13 @@ def var(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     mean_ = mean(input, axis, True)
     squares = sum(F.square(input - mean_), axis, keepdims)
     count = input.size // mean_.size if mean_.size else 0
-    return squares / (count - int(ddof))
+    return squares / (count - int(ddof) if count > ddof else 0)
 
 
 @rounded_once
 def std(input, axis=None, ddof=0, keepdims=False) -> Tensor:
     """Square root of `var`."""
-    return F.sqrt(var(input, axis, ddof, keepdims))
+    return _root(var(input, axis, ddof, keepdims))
 
 
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None) -> Tensor:
@@ -113,7 +113,7 @@ def _norm(A, ord, dim, keepdim):
     if not isinstance(ord, (int, float)):
         raise ValueError(f"norm: ord {ord!r}; a number, None or 'fro' is needed")
     if ord == 2:
-        return F.sqrt(sum(F.square(A), dim, keepdim))
+        return _root(sum(F.square(A), dim, keepdim))
     if ord in (float("inf"), float("-inf")):
         return (amax if ord > 0 else amin)(F.abs(A), dim, keepdim)
     if ord == 0:
@@ -124,8 +124,15 @@ def _norm(A, ord, dim, keepdim):
 def logsumexp(input, axis, keep_dims=False) -> Tensor:
     """log Σ exp(x) over axis, without overflow."""
     top = F.stop_gradient(amax(input, axis, True))
+    top = F.select(F.isfinite(top), top, F.zeros_like(top))        # else inf - inf
     out = F.log(sum(F.exp(input - top), axis, True)) + top
     return out if keep_dims else F.squeeze(out, _axis(axis) if axis is not None else tuple(range(input.ndim)))
+
+
+def _root(x):
+    """√x, with the gradient 0 at 0: a length has its minimum there."""
+    zero = F.equal(x, 0)
+    return F.select(zero, F.zeros_like(x), F.sqrt(F.select(zero, F.ones_like(x), x)))
 
 
 def _axis(axis):
