@@ -3,7 +3,7 @@ import os
 
 from minispore.common.errors import warn
 from minispore.common.seed import get_seed, set_seed
-from minispore.common.state import GRAPH_MODE, PARALLEL_DEFAULTS, PYNATIVE_MODE, current
+from minispore.common.state import GRAPH_MODE, LOGICAL_MODES, PARALLEL_DEFAULTS, PYNATIVE_MODE, current
 
 __all__ = ["GRAPH_MODE", "PYNATIVE_MODE", "ParallelMode", "get_auto_parallel_context", "get_context", "get_seed",
            "reset_auto_parallel_context", "set_auto_parallel_context", "set_context", "set_device", "set_seed"]
@@ -173,7 +173,7 @@ def set_auto_parallel_context(**kwargs) -> None:
     if merged["parameter_broadcast"] and mode in ("semi_auto_parallel", "auto_parallel"):
         raise ValueError(f"set_auto_parallel_context: parameter_broadcast=True with parallel_mode={mode!r}: there a rank "
                          "may hold a slice only. Leave it False; initial values are equal on all ranks anyway")
-    current().parallel = merged
+    _use(merged)
 
 
 def get_auto_parallel_context(attr_key: str):
@@ -192,4 +192,12 @@ def get_auto_parallel_context(attr_key: str):
 
 def reset_auto_parallel_context() -> None:
     """All settings as they were at the start."""
-    current().parallel = dict(PARALLEL_DEFAULTS)
+    _use(dict(PARALLEL_DEFAULTS))
+
+
+def _use(settings: dict) -> None:
+    state = current()
+    state.parallel, state.compiler = settings, None
+    if settings["parallel_mode"] in LOGICAL_MODES:
+        from minispore.parallel.program import Compiler  # wanted in these modes only
+        state.compiler = Compiler(settings)

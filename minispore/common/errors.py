@@ -24,10 +24,21 @@ class TraceError(RuntimeError):
 
 def warn(message: str) -> None:
     """A UserWarning at the line of the user's script from which minispore was called."""
-    level, frame = 2, sys._getframe(1)          # level 1 would be this line
+    warnings.warn(message, stacklevel=_users_frame()[0])
+
+
+def script_line() -> str:
+    """"file:line" of the user's script from which minispore was called; "" if there is none."""
+    _, frame = _users_frame()
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+
+
+def _users_frame():
+    """(its level above the caller's caller, for warnings; the innermost frame outside the package)."""
+    level, frame = 2, sys._getframe(2)          # level 1 would be the function that asks
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+    return level, frame
 
 
 def missing(module: str, known: dict, later: dict[str, str] | None = None) -> Callable[[str], object]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from minispore.common import dtype as mstype
 from minispore.common import random
+from minispore.common.state import current
 from minispore.common.tensor import Tensor
 
 
@@ -155,4 +156,20 @@ def initializer(init, shape=None, dtype=mstype.float32) -> Tensor:
     shape = (shape,) if isinstance(shape, int) else tuple(shape or ())
     if any(not isinstance(n, (int, np.integer)) or n < 0 for n in shape):
         raise ValueError(f"initializer: shape {shape} must be whole numbers, none negative")
-    return Tensor.from_numpy(init.values(random.next_key("init"), shape).astype(mstype.to_dtype(dtype)))
+    pending = Pending(init, random.next_key("init"), shape, mstype.to_dtype(dtype))
+    return Tensor._symbol(pending) if current().lazy else Tensor.from_numpy(pending.make())
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Initial values that are drawn when they are first wanted, or only those of a rank's piece; in the place of a tensor's
+    Value until then."""
+    init: Initializer
+    key: tuple
+    shape: tuple
+    dtype: np.dtype
+    graph = array = None
+
+    def make(self, region=None) -> np.ndarray:
+        """The values, or the part of them in `region`."""
+        return np.asarray(self.init.values(self.key, self.shape, region)).astype(self.dtype)

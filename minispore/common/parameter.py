@@ -1,6 +1,9 @@
 """Parameter: a tensor that training changes, with a name; ParameterTuple: several of them."""
+from numbers import Real
+
 import numpy as np
 
+from minispore.common.initializer import Constant, Pending
 from minispore.common.recorder import recorder
 from minispore.common.tensor import Tensor
 
@@ -26,15 +29,29 @@ class Parameter(Tensor):
 
     def __init__(self, default_input, name=None, requires_grad=True, layerwise_parallel=False,
                  parallel_optimizer=True):
-        super().__init__(default_input)
+        if isinstance(default_input, Tensor) and default_input._pending:
+            self._array, self._value, self._layout = None, default_input._value, None
+        else:
+            super().__init__(default_input)
         self.name = "Parameter" if name is None else name
         self.requires_grad = requires_grad
         self.layerwise_parallel = layerwise_parallel
         self.parallel_optimizer = parallel_optimizer
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape; of a parameter that lies in pieces over the ranks the piece's, inside a program the logical one."""
+        return super().shape if self._layout is None or recorder() is None else self._layout.shape
+
     def set_data(self, data, slice_shape=False) -> "Parameter":
-        """Replace all values. Shape must agree; the dtype is kept."""
+        """Replace all values. Shape must agree; the dtype is kept.
+
+        Where the parameter lies in pieces over the ranks, data may be the logical tensor, of which each rank takes its
+        piece, or the piece itself.
+        """
         tensor = data if isinstance(data, Tensor) else Tensor(data)
+        if self._layout is not None and tensor.shape == self._layout.shape != self.shape:
+            tensor = Tensor.from_numpy(self._layout.piece(tensor._data()))
         if tensor.shape != self.shape:
             raise ValueError(f"Parameter {self.name}: set_data got shape {tensor.shape}, the parameter has "
                              f"{self.shape}; give a tensor of the parameter's shape")
@@ -42,7 +59,7 @@ class Parameter(Tensor):
             tensor = tensor.astype(self.dtype)
         listener = recorder()
         if listener is None:
-            np.copyto(self._array, tensor._data())
+            np.copyto(self._data(), tensor._data())
         else:
             listener.assign(self, tensor)
         return self
@@ -54,13 +71,21 @@ class Parameter(Tensor):
         return Tensor(self)
 
     def clone(self, init="same") -> "Parameter":
-        """A new Parameter of the same name and attributes; init "same", "zeros" or "ones"."""
-        fill = {"same": lambda: self._data(), "zeros": lambda: np.zeros_like(self._data()),
-                "ones": lambda: np.ones_like(self._data())}
-        if init not in fill:
-            raise ValueError(f"Parameter {self.name}: clone(init={init!r}); use one of {sorted(fill)}")
-        return Parameter(fill[init](), self.name, self.requires_grad, self.layerwise_parallel,
-                         self.parallel_optimizer)
+        """A new Parameter of the same name and attributes; init "same", or what its values shall be: "zeros", "ones" or a
+        number. Where this one has no values yet, or only a rank's piece of them, those are put off too."""
+        numbers = {"zeros": 0, "ones": 1}
+        if init != "same" and init not in numbers and not isinstance(init, Real):
+            raise ValueError(f"Parameter {self.name}: clone(init={init!r}); use 'same', 'zeros', 'ones' or a number")
+        if init == "same":
+            values = Tensor._symbol(self._value) if self._pending else self._data()
+        elif self._pending or self._layout is not None:
+            shape = self.shape if self._layout is None else self._layout.shape
+            values = Tensor._symbol(Pending(Constant(numbers.get(init, init)), (), shape, self.dtype))
+        else:
+            values = np.full_like(self._data(), numbers.get(init, init))
+        new = Parameter(values, self.name, self.requires_grad, self.layerwise_parallel, self.parallel_optimizer)
+        new._layout = self._layout if init == "same" else None
+        return new
 
     def __repr__(self):
         return (f"Parameter (name={self.name}, shape={self.shape}, dtype={self.dtype}, "

@@ -10,6 +10,7 @@ from typing import Any
 
 GRAPH_MODE, PYNATIVE_MODE = 0, 1
 LOCAL_MODES = ("data_parallel", "hybrid_parallel")      # each rank runs its own program on its own shard
+LOGICAL_MODES = ("semi_auto_parallel", "auto_parallel")     # the program is that of one device; a compiler cuts it
 
 PARALLEL_DEFAULTS: dict[str, Any] = {
     "device_num": 1,
@@ -55,6 +56,9 @@ class RankState:
     draws: int = 0                  # initial values drawn since set_seed: the "which" of their key
     steps: int = 0                  # calls of programs that drew random numbers since set_seed
     warned: set[str] = field(default_factory=set)
+    lazy: bool = False              # initial values are drawn when they are first wanted (nn.utils.no_init_parameters)
+    compiler: Any = None            # what makes rank programs of logical ones (parallel/program.py), in LOGICAL_MODES
+    single_ops: dict[Any, Any] = field(default_factory=dict)    # compiled ops that were called on tensors with a layout
     saving: Any = None              # the checkpoint that is being written in the background
 
     @property

@@ -33,7 +33,7 @@ class Tensor:
     ((2, 2), 'float32', [[3.0, 5.0], [7.0, 9.0]])
     """
 
-    __slots__ = ("__weakref__", "_array", "_value")
+    __slots__ = ("__weakref__", "_array", "_layout", "_value")
     __array_priority__ = 1000           # so that numpy_array * tensor asks the tensor
 
     def __init__(self, input_data=None, dtype=None):
@@ -56,19 +56,23 @@ class Tensor:
         elif array.dtype not in mstype.KNOWN:
             raise TypeError(f"Tensor(): data of type {array.dtype} can't be a tensor; "
                             "use numbers or bools in a rectangular nesting")
-        self._array, self._value = array, None
+        self._array, self._value, self._layout = array, None, None
 
     @classmethod
-    def from_numpy(cls, array: np.ndarray) -> "Tensor":
-        """A Tensor on the array's own memory (if it is in row-major order): don't change the array afterwards."""
+    def from_numpy(cls, array: np.ndarray, layout=None) -> "Tensor":
+        """A Tensor on the array's own memory (if it is in row-major order): don't change the array afterwards.
+
+        layout: how a larger, logical tensor lies over the ranks, if the array is this rank's piece of one.
+        """
         tensor = Tensor.__new__(Tensor)
         tensor._array, tensor._value = (array if array.flags.c_contiguous else array.copy(order="C")), None
+        tensor._layout = layout
         return tensor
 
     @classmethod
     def _symbol(cls, value) -> "Tensor":
         tensor = Tensor.__new__(Tensor)
-        tensor._array, tensor._value = value.array, value
+        tensor._array, tensor._value, tensor._layout = value.array, value, None
         return tensor
 
     # ---- what it is -----------------------------------------------------------------------------
@@ -80,6 +84,15 @@ class Tensor:
     @property
     def dtype(self) -> np.dtype:
         return (self._value if self._array is None else self._array).dtype
+
+    @property
+    def layout(self):
+        """How the logical tensor lies over the ranks (parallel.layout.Placement) if this is one rank's piece, else None."""
+        return self._layout
+
+    def full(self) -> "Tensor":
+        """The logical tensor, gathered from all ranks' pieces; all ranks must call it. A plain tensor gives a copy."""
+        return Tensor(self) if self._layout is None else self._layout.full(self)
 
     @property
     def ndim(self) -> int:
@@ -97,8 +110,15 @@ class Tensor:
     def nbytes(self) -> int:
         return self.size * self.itemsize
 
+    @property
+    def _pending(self) -> bool:
+        """Whether its initial values are still to be drawn (initializer.Pending)."""
+        return self._array is None and hasattr(self._value, "make")
+
     def _data(self) -> np.ndarray:
         """The array itself, not a copy; an error when there is none yet."""
+        if self._pending:
+            self._array, self._value = self._value.make(), None         # initial values that were put off
         if self._array is None:
             raise TraceError(
                 f"Python asked for the value of a tensor of shape {self.shape} ({self.dtype}) while the graph is "

@@ -115,7 +115,8 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
     def call(*args, **kwargs):
         if recorder() is not None:
             return recorded(*args, **kwargs)
-        if current().mode == GRAPH_MODE:
+        state = current()
+        if state.mode == GRAPH_MODE or state.compiler is not None:
             return compiled(*args, **kwargs)
         with recording(Tape()), random.step():
             return _detached(recorded(*map(_as_tensor, args), **kwargs))

@@ -21,6 +21,11 @@ def is_input(x) -> bool:
     return isinstance(x, np.ndarray) or (isinstance(x, Tensor) and not isinstance(x, Parameter))
 
 
+def layout_of(x):
+    """The layout of a tensor that is a piece of a logical one, else None."""
+    return x._layout if isinstance(x, Tensor) else None
+
+
 class Compiled:
     """A function that runs as a compiled graph (what `ms.jit` and, in GRAPH_MODE, a Cell's call make).
 
@@ -34,19 +39,20 @@ class Compiled:
 
     def __call__(self, *args, **kwargs):
         leaves, skeleton = flatten((args, kwargs), is_input)
-        key = (_frozen(skeleton), tuple((t.shape, t.dtype) for t in leaves))
+        compiler = current().compiler
+        key = (_frozen(skeleton), tuple((t.shape, t.dtype, layout_of(t)) for t in leaves), compiler)
         variants = self.programs.setdefault(current(), {}).setdefault(key, [])
         for program, result in variants:       # noqa: B007
-            if all(cell._stamp() == stamp for cell, stamp in program.graph.cells.items()):
+            if all(cell._stamp() == stamp for cell, stamp in program.graph.cells.items()) and program.fits():
                 break
         else:
             variants[:] = [v for v in variants if all(cell._stamp()[1:] == stamp[1:] for cell, stamp in v[0].graph.cells.items())]
             graph, result = trace(self.fn, leaves, skeleton)
-            program = Program(simplify(graph))
+            program = compiler.program(simplify(graph), leaves) if compiler else Program(simplify(graph))
             variants.append((program, result))
-        outs = program([t._data() if isinstance(t, Tensor) else t for t in leaves])
+        outs = program.run(leaves)
         current().steps += program.fresh
-        return unflatten(result, [Tensor.from_numpy(a) for a in outs])
+        return unflatten(result, outs)
 
 
 def trace(fn: Callable, leaves: list, skeleton) -> tuple[Graph, object]:
@@ -54,7 +60,7 @@ def trace(fn: Callable, leaves: list, skeleton) -> tuple[Graph, object]:
     tracer = Tracer()
     graph = tracer.graph
     for i, t in enumerate(leaves):
-        graph.inputs.append(graph.value(t.shape, t.dtype, name=f"x{i}"))
+        graph.inputs.append(graph.value(layout_of(t).shape if layout_of(t) else t.shape, t.dtype, name=f"x{i}"))
     args, kwargs = unflatten(skeleton, list(map(Tensor._symbol, graph.inputs)))
     with recording(tracer), random.tracing():
         out = fn(*args, **kwargs)

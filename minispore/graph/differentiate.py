@@ -35,10 +35,21 @@ def gradients(graph: Graph, start: int, seeds: list[tuple[Value, Tensor]], wrt: 
             continue
         douts = [cotangents.get(v) if v in wanted else cotangents.pop(v, None) for v in node.outs]
         douts = [F.zeros(v.shape, v.dtype) if d is None else d for d, v in zip(douts, node.outs, strict=True)]
+        for v, d in zip(node.outs, douts, strict=True):
+            _belongs(d, v)
         outs = [Tensor._symbol(v) for v in node.outs]
         pair = (outs[0], douts[0]) if node.single else (outs, douts)
         grads = node.op.gradient(*map(Tensor._symbol, node.ins), *pair)
         for value, grad in zip(node.ins, grads, strict=True):
             if value in needed and grad is not None:
                 accumulate(value, grad() if callable(grad) else grad)
-    return [cotangents[v] if v in cotangents else F.zeros(v.shape, v.dtype) for v in wrt]
+    grads = [cotangents[v] if v in cotangents else F.zeros(v.shape, v.dtype) for v in wrt]
+    for v, d in zip(wrt, grads, strict=True):
+        _belongs(d, v)
+    return grads
+
+
+def _belongs(gradient: Tensor | None, value: Value) -> None:
+    """A finished gradient wants the layout of its value."""
+    if gradient is not None and gradient._value is not None:
+        gradient._value.wants(value)

@@ -4,6 +4,7 @@ from math import prod
 import numpy as np
 
 from minispore.common.parameter import Parameter
+from minispore.common.tensor import Tensor
 from minispore.graph import memory
 from minispore.graph.ir import Graph, Value
 
@@ -15,8 +16,10 @@ class Program:
     on a tape replaces it), the calls are prepared again.
     """
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, layouts: list | None = None):
+        """layouts: of the outputs that are pieces of logical tensors (see parallel/program.py)."""
         self.graph = graph
+        self.layouts = layouts or [None] * len(graph.outputs)
         self.fresh = any(n.op.fresh for n in graph.nodes)       # random numbers are drawn
         self.parameters: list[Parameter] = list(dict.fromkeys([*graph.parameters, *graph.assigned]))
         owned = {v for n in graph.nodes for v in n.outs} | set(graph.inputs)
@@ -24,11 +27,16 @@ class Program:
         self.plan = memory.plan(graph, self.root)
         self.arena = memory.arena(self.plan.size)
         self.inputs = [np.empty(v.shape, v.dtype) for v in graph.inputs]
+        self.placed = [p._layout for p in self.parameters]
         self.prepare()
+
+    def fits(self) -> bool:
+        """Whether the parameters lie as they did when the program was made."""
+        return all(p._layout is layout or p._layout == layout for p, layout in zip(self.parameters, self.placed, strict=True))
 
     def prepare(self) -> None:
         """Make the list of calls for the arrays the parameters have now."""
-        self.bound = [p._array for p in self.parameters]
+        self.bound = [p._data() for p in self.parameters]
         at: dict[Value, np.ndarray] = dict(zip(self.graph.inputs, self.inputs, strict=True))
         at |= {v: p._array for p, v in self.graph.parameters.items()}
         self.calls = []
@@ -52,8 +60,13 @@ class Program:
         start = self.plan.offset[v]
         return self.arena[start:start + prod(v.shape) * v.dtype.itemsize].view(v.dtype).reshape(v.shape)
 
+    def run(self, tensors: list) -> list[Tensor]:
+        """Run on these tensors (or arrays); returns new ones, and leaves the parameters changed."""
+        arrays = self([t._data() if isinstance(t, Tensor) else t for t in tensors])
+        return list(map(Tensor.from_numpy, arrays, self.layouts))
+
     def __call__(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Run on these input arrays; returns arrays of its own, and leaves the parameters changed."""
+        """The same on arrays."""
         if any(p._array is not b for p, b in zip(self.parameters, self.bound, strict=True)):
             self.prepare()
         for mine, given in zip(self.inputs, arrays, strict=True):

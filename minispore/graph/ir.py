@@ -22,9 +22,15 @@ class Value:
     array: np.ndarray | None = None
     node: "Node | None" = None          # who makes it; None for inputs, parameters and constants
     name: str = ""
+    like: "Value | None" = None         # it wants that one's layout: a gradient its value's, a new parameter the old one's
 
     def __repr__(self):
         return self.name or f"%{self.number}"
+
+    def wants(self, other: "Value | None") -> None:
+        """Note whose layout it should have, if nothing is noted yet and a node makes it."""
+        if self.like is None and self.node is not None and other is not self:
+            self.like = other
 
 
 @dataclass(eq=False, slots=True)
@@ -35,6 +41,7 @@ class Node:
     outs: tuple[Value, ...]
     scope: str = ""                     # the cell that called it, e.g. "conv1"
     single: bool = True                 # the op returns one tensor, not a tuple
+    line: str = ""                      # where the user's script calls an op that has a strategy
 
 
 @dataclass(eq=False)

@@ -28,14 +28,19 @@ def merge_duplicates(graph: Graph) -> None:
     seen, same, kept = {}, {}, []
     for node in graph.nodes:
         node.ins = tuple(same.get(v, v) for v in node.ins)
-        key = (node.op, tuple(v.number for v in node.ins))
+        key = (node.op, node.op.strategy, tuple(v.number for v in node.ins))
         # repr tells 0.0 from -0.0, which are equal.
         if not node.op.effect and key in seen and repr(node.op) == repr(seen[key].op):
             same.update(zip(node.outs, seen[key].outs, strict=True))
+            for v in node.outs:
+                same[v].wants(v.like)
         else:
             seen[key] = node
             kept.append(node)
     graph.nodes = kept
+    for node in kept:
+        for v in node.outs:
+            v.like = same.get(v.like, v.like)
     _rename(graph, same)
 
 

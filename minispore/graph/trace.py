@@ -4,7 +4,7 @@ Two recorders, the same nodes: a Tracer sees symbols and only writes down; a Tap
 writes down what a gradient may need.
 """
 from minispore.common import random
-from minispore.common.errors import TraceError
+from minispore.common.errors import TraceError, script_line
 from minispore.common.parameter import Parameter
 from minispore.common.recorder import recorder
 from minispore.common.tensor import Tensor
@@ -36,6 +36,9 @@ class Recorder:
             if tensor._array is None:
                 raise TraceError(f"a tensor of shape {tensor.shape} left over from another trace is used here: values "
                                  "of a graph exist only inside it. Return it from the function that makes it")
+            if tensor._layout is not None:
+                raise TraceError(f"a piece of a logical tensor ({tensor._layout}) is used as a constant here; pass it as an "
+                                 "argument to the function or cell that is compiled")
             self.seen[id(tensor)] = tensor, self.graph.value(tensor.shape, tensor.dtype, tensor._array)
         return self.seen[id(tensor)][1]
 
@@ -59,11 +62,14 @@ class Tracer(Recorder):
     def apply(self, op, tensors):
         specs = op.infer(*tensors)
         node = self.graph.add(op, map(self.value_of, tensors), specs, random.path())
+        if op.strategy is not None:
+            node.line = script_line()
         return self.finish(node)
 
     def assign(self, parameter, tensor):
         self.value_of(parameter)                        # make it known as it was before
         self.current[parameter] = self.graph.assigned[parameter] = self.value_of(tensor)
+        self.current[parameter].wants(self.graph.parameters[parameter])
 
 
 class Tape(Recorder):

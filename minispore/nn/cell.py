@@ -237,7 +237,8 @@ class Cell(Hooks, States, Precision, Settings):
     def __call__(self, *args, **kwargs):
         if recorder() is not None:
             return self._run(*args, **kwargs)
-        if current().mode == GRAPH_MODE:
+        state = current()
+        if state.mode == GRAPH_MODE or state.compiler is not None:
             if self._compiled is None:
                 self.__dict__["_compiled"] = Compiled(self._run)
             return self._compiled(*args, **kwargs)

@@ -27,6 +27,7 @@ from minispore.common.tensor import Tensor, is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.ops import functional as F
 from minispore.ops.rule import Rule, bind
+from minispore.ops.strategy import Strategy, strategy_of
 
 
 class Spec(NamedTuple):
@@ -54,6 +55,7 @@ class Primitive:
     view: ClassVar[bool] = False                # forward only looks at its input's memory in another way
     fresh: ClassVar[bool] = False               # its values differ from run to run (random numbers)
     widens: ClassVar[bool] = True               # 16-bit floats are computed in float32 and rounded once
+    strategy: ClassVar[Strategy | None] = None  # what `shard` asked for; set on the instance
 
     @property
     def name(self) -> str:
@@ -88,6 +90,18 @@ class Primitive:
 
     # ---- calling it -------------------------------------------------------------------------------
 
+    def shard(self, in_strategy=None, out_strategy=None) -> "Primitive":
+        """Say how the op's inputs (and outputs) are split where the program is a logical one (semi-auto parallel).
+
+        Args:
+            in_strategy: one tuple of split counts an input, e.g. ((2, 1), (1, 4)), or a `Layout`'s tensor layouts.
+            out_strategy: the same for the outputs, where they shall not be what follows from the inputs.
+
+        Returns: this op, changed (MindSpore: `Primitive.shard`).
+        """
+        object.__setattr__(self, "strategy", strategy_of(self.name, in_strategy, out_strategy))
+        return self
+
     def __call__(self, *args):
         op, tensors = self.take(*args)
         listener = recorder()
@@ -103,10 +117,15 @@ class Primitive:
             names = ["tensor"] * self.arity + list(self.call_attributes)
             raise TypeError(f"{self.name}: got {len(args)} arguments, it takes ({', '.join(names)})")
         op = replace(self, **dict(zip(self.call_attributes, extra, strict=False))) if extra else self
+        if self.strategy is not None:
+            object.__setattr__(op, "strategy", self.strategy)
         return op, [as_tensor(a, self, i) for i, a in enumerate(args[:self.arity])]
 
     def run(self, tensors: list[Tensor]):
         """Compute now: a Tensor, or a tuple of them."""
+        for t in tensors:
+            if t._layout is not None:           # pieces of a logical tensor: a program of one op, that knows
+                return t._layout.run(self, tensors)
         outs = self.compute(self.infer(*tensors), [t._data() for t in tensors])
         return tuple(map(Tensor.from_numpy, outs)) if isinstance(outs, list) else Tensor.from_numpy(outs)
 

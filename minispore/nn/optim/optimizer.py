@@ -174,11 +174,9 @@ class Optimizer(Cell):
 
     def state(self, prefix: str, value: float = 0.0) -> ParameterTuple:
         """One tensor filled with `value` for every parameter, named `prefix.<parameter>`."""
-        states = self.parameters.clone(prefix, "zeros")
-        for s in states:
-            s.requires_grad = False
-            if value:
-                s.set_data(np.full(s.shape, value, s.dtype))
+        states = self.parameters.clone(prefix, value)
+        for s, p in zip(states, self.parameters, strict=True):
+            s.requires_grad, s.state_of = False, p
         return states
 
     def _checked(self, gradients) -> tuple:

@@ -1,0 +1,195 @@
+"""The moves of a redistribution as ops of a rank's program: each knows the ranks it talks to, and how one thread that
+holds all ranks' arrays does the same (`joint`, for the lock-step executor)."""
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from minispore.common.state import current
+from minispore.communication.management import communicator
+from minispore.ops.primitive import Primitive, Spec
+from minispore.ops.shape import StridedSlice
+from minispore.parallel.layout import local_shape
+from minispore.parallel.mesh import Mesh
+from minispore.parallel.redistribution import Move
+
+FOLD = {"sum": np.add.reduce, "max": np.maximum.reduce, "min": np.minimum.reduce, "prod": np.multiply.reduce}
+
+
+@dataclass(frozen=True)
+class Between(Primitive):
+    """Base: a collective among `ranks`, in the order of their places along the mesh axes."""
+    ranks: tuple[int, ...]
+    effect, widens = True, False
+
+    def rule(self, *shapes):
+        return None
+
+    def flops(self, *xs):
+        return 0
+
+    @property
+    def comm(self):
+        """The communicator of these ranks, made when it is first wanted."""
+        world, groups = communicator(), current().groups
+        if self.ranks == world.ranks:
+            return world
+        name = f"ranks {','.join(map(str, self.ranks))}"
+        if name not in groups:
+            groups[name] = world.split(self.ranks, name)
+        return groups[name]
+
+    def forward(self, *xs):
+        raise TypeError(f"{self.name} runs on CPU ranks' arrays; device arrays come with the native backend")
+
+    def joint(self, xs: list[np.ndarray]) -> list[np.ndarray]:
+        """What each of the ranks gets, from what each of them has."""
+        raise NotImplementedError(f"{self.name} defines no joint(arrays)")
+
+
+@dataclass(frozen=True)
+class AllReduceOver(Between):
+    """The reduction ("sum", "max", "min", "prod") of the ranks' tensors; several tensors go as one message."""
+    kind: str = "sum"
+    arity = None
+
+    def infer(self, *xs):
+        return [Spec(x.shape, x.dtype) for x in xs] if len(xs) > 1 else Spec(xs[0].shape, xs[0].dtype)
+
+    def cpu(self, out, *xs):
+        if len(xs) == 1:
+            self.comm.all_reduce(xs[0], self.kind, out=out[0] if isinstance(out, list) else out).wait()
+            return
+        flat = self.comm.all_reduce(np.concatenate([x.reshape(-1) for x in xs]), self.kind).wait()
+        at = 0
+        for o in out:
+            np.copyto(o, flat[at:at + o.size].reshape(o.shape))
+            at += o.size
+
+    def joint(self, xs):
+        return [FOLD[self.kind](np.stack(xs), 0)] * len(xs)
+
+
+@dataclass(frozen=True)
+class Along(Between):
+    """Base of collectives along one tensor dim. They move that dim to the front, where the communicator works."""
+    dim: int = 0
+
+
+@dataclass(frozen=True)
+class AllGatherOver(Along):
+    """The ranks' tensors joined along `dim`."""
+
+    def infer(self, x):
+        return Spec((*x.shape[:self.dim], x.shape[self.dim] * len(self.ranks), *x.shape[self.dim + 1:]), x.dtype)
+
+    def cpu(self, out, x):
+        pieces = self.comm.all_gather(x[None]).wait()
+        np.concatenate(list(pieces), self.dim, out=out)
+
+    def joint(self, xs):
+        return [np.concatenate(xs, self.dim)] * len(xs)
+
+
+@dataclass(frozen=True)
+class ReduceScatterOver(Along):
+    """The reduction of the ranks' tensors, cut along `dim`; each rank gets its piece."""
+    kind: str = "sum"
+
+    def infer(self, x):
+        return Spec((*x.shape[:self.dim], x.shape[self.dim] // len(self.ranks), *x.shape[self.dim + 1:]), x.dtype)
+
+    def cpu(self, out, x):
+        pieces = np.stack(np.split(x, len(self.ranks), self.dim))
+        np.copyto(out, self.comm.reduce_scatter(pieces, self.kind).wait()[0])
+
+    def joint(self, xs):
+        return np.split(FOLD[self.kind](np.stack(xs), 0), len(xs), self.dim)
+
+
+@dataclass(frozen=True)
+class AllToAllOver(Along):
+    """`dim` becomes whole, dim `cut` is split over the ranks instead."""
+    cut: int = 0
+
+    def infer(self, x):
+        shape = list(x.shape)
+        shape[self.dim] *= len(self.ranks)
+        shape[self.cut] //= len(self.ranks)
+        return Spec(tuple(shape), x.dtype)
+
+    def cpu(self, out, x):
+        arrived = self.comm.all_to_all(np.stack(np.split(x, len(self.ranks), self.cut))).wait()
+        np.concatenate(list(arrived), self.dim, out=out)
+
+    def joint(self, xs):
+        parts = [np.split(x, len(xs), self.cut) for x in xs]
+        return [np.concatenate([p[i] for p in parts], self.dim) for i in range(len(xs))]
+
+
+@dataclass(frozen=True)
+class PermuteOver(Between):
+    """Whole pieces change hands: this rank receives that of `source` and sends its own to `targets` (world ranks)."""
+    source: int = 0
+    targets: tuple[int, ...] = ()
+
+    def cpu(self, out, x):
+        comm, me = communicator(), communicator().rank
+        for target in self.targets:
+            if target != me:
+                comm.send(x, target, _PERMUTE)
+        np.copyto(out, x if self.source == me else comm.receive(out.shape, out.dtype, self.source, _PERMUTE).wait())
+
+
+_PERMUTE = 0x4001           # the tag of PermuteOver's messages
+
+
+def operation(mesh: Mesh, move: Move, rank: int, shape: tuple) -> Primitive:
+    """The op by which a rank takes part in a move of a tensor of the logical `shape`."""
+    if move.op == "slice":
+        have, n = local_shape(mesh, shape, move.src), mesh.count(move.axes)
+        size = have[move.dim] // n
+        at = mesh.index(rank, move.axes) * size
+        return StridedSlice((*(0,) * move.dim, at), (*have[:move.dim], at + size), (1,) * (move.dim + 1))
+    if move.op == "permute":
+        sources = permute_sources(mesh, move)
+        return PermuteOver(tuple(range(mesh.n)), sources[rank], tuple(r for r, s in enumerate(sources) if s == rank))
+    ranks, kind = mesh.group(rank, move.axes), move.src.kind
+    return {"all_reduce": lambda: AllReduceOver(ranks, kind),
+            "all_gather": lambda: AllGatherOver(ranks, move.dim),
+            "reduce_scatter": lambda: ReduceScatterOver(ranks, move.dim, kind),
+            "all_to_all": lambda: AllToAllOver(ranks, move.dim, move.to)}[move.op]()
+
+
+def permute_sources(mesh: Mesh, move: Move) -> list[int]:
+    """For each rank the rank whose piece it needs: itself if it has it, else the first that has."""
+    holders: dict[tuple, list[int]] = {}
+
+    def place(layout, rank):
+        return (*(mesh.index(rank, axes) for axes in layout.dims), *(mesh.coordinates(rank)[a] for a in sorted(layout.partial)))
+    for rank in range(mesh.n):
+        holders.setdefault(place(move.src, rank), []).append(rank)
+    needed = [holders[place(move.dst, rank)] for rank in range(mesh.n)]
+    return [rank if rank in have else have[0] for rank, have in enumerate(needed)]
+
+
+def joint_move(mesh: Mesh, move: Move, xs: list[np.ndarray], shape: tuple) -> list[np.ndarray]:
+    """A move of all ranks' arrays at once."""
+    if move.op == "slice":
+        return [operation(mesh, move, r, shape).forward(x) for r, x in enumerate(xs)]
+    if move.op == "permute":
+        return [xs[s] for s in permute_sources(mesh, move)]
+    out: list = [None] * mesh.n
+    for group in mesh.groups(move.axes):
+        op = operation(mesh, move, group[0], shape)
+        for r, x in zip(group, op.joint([xs[r] for r in group]), strict=True):
+            out[r] = x
+    return out
+
+
+def sent_values(op: Primitive, out_shape: tuple) -> int:
+    """Values that one rank sends in a collective of ring or pairwise algorithms."""
+    n, size = len(op.ranks), prod(out_shape)
+    share = {AllReduceOver: 2 * size * (n - 1) // n, AllGatherOver: size * (n - 1) // n,
+             ReduceScatterOver: size * (n - 1), AllToAllOver: size * (n - 1) // n}
+    return share.get(type(op), size)

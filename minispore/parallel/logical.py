@@ -1,0 +1,128 @@
+"""The passes that make rank programs of a logical graph: annotate, complete, partition.
+
+    rules       each node's equation, bound to its shapes; an op without one is repeated on every rank, with a warning
+    checks      the strategies users gave, against those rules
+    complete    a layout for every value (complete.py)
+    partition   steps on slices and the moves between them (partition.py)
+"""
+from collections.abc import Callable
+from dataclasses import replace
+
+from minispore.common.errors import warn
+from minispore.common.parameter import Parameter
+from minispore.common.state import current
+from minispore.graph.ir import Graph, Node, Value
+from minispore.ops.communication import Collective
+from minispore.ops.primitive import Primitive
+from minispore.ops.rule import Rule
+from minispore.parallel.complete import Completion
+from minispore.parallel.layout import TensorLayout, fits_shape, whole
+from minispore.parallel.legality import Check, layout_of_input
+from minispore.parallel.mesh import Mesh
+from minispore.parallel.partition import Partitioned, partition
+
+
+def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout]] | None = None,
+                  leave: Callable[[Value, TensorLayout], TensorLayout] = lambda v, made: whole(len(v.shape)),
+                  **switches) -> Partitioned:
+    """A traced and simplified graph, cut for the ranks of a mesh.
+
+    given: layouts in which inputs and parameters exist, the stored one first; leave(value, as it is made): the layout in
+    which an output leaves. Gradients and new values of parameters leave in the layout of what they belong to.
+    """
+    rules = {node: rule_of(node) for node in graph.nodes}
+    checks = {node: check_of(node, rules[node], mesh) for node in graph.nodes if node.op.strategy is not None}
+    given = {**asked_of_parameters(graph, rules, checks), **(given or {})}
+    plan = Completion(graph, mesh, rules, given, checks, **switches).run()
+    belonging = leaving(graph, plan)
+    made = {v: plan.settle.get(v, plan.layout[v]).reduced() for v in graph.outputs}
+    return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **belonging})
+
+
+def leaving(graph: Graph, plan) -> dict[Value, TensorLayout]:
+    """Gradients leave in the layout of their value, new values of parameters in that of the parameter."""
+    stored = {*graph.inputs, *graph.parameters.values()}
+    out = {v: plan.layout[v.like] for v in graph.outputs if v.like in stored and v.like.shape == v.shape}
+    for p, v in graph.assigned.items():
+        out[v] = plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p)
+    return out
+
+
+def stored_layout(p: Parameter) -> TensorLayout:
+    """How a parameter lies over the ranks outside programs."""
+    return p.layout.layout if p.layout is not None else whole(p.ndim)
+
+
+# ---- rules ----------------------------------------------------------------------------------------------
+
+def rule_of(node: Node) -> Rule:
+    """The node's rule; for ops that have none, that everything stays whole."""
+    op, shapes = node.op, [v.shape for v in node.ins]
+    if isinstance(op, Collective):
+        raise TypeError(f"{describe(node)}: a communication op inside a logical program; in semi_auto_parallel and "
+                        "auto_parallel the compiler places the collectives. Take it out, or use hybrid_parallel mode, "
+                        "in which the script itself communicates")
+    foreign = not type(op).__module__.startswith("minispore.") and type(op).rule is Primitive.rule
+    rule = None if foreign else op.bound_rule(shapes, [v.shape for v in node.outs])
+    if rule is not None:
+        return rule
+    state = current()
+    if op.name not in state.warned:
+        state.warned.add(op.name)
+        warn(f"{op.name} has no sharding rule, so it is computed on whole tensors on every rank; give it a rule(*shapes) "
+             "such as '... -> ...' if it works on slices")
+    ins = tuple(tuple((f"R{i}_{d}",) for d in range(len(s))) for i, s in enumerate(shapes))
+    outs = tuple(tuple((f"S{i}_{d}",) for d in range(len(v.shape))) for i, v in enumerate(node.outs))
+    sizes = {f: n for terms, many in ((ins, shapes), (outs, [v.shape for v in node.outs]))
+             for term, shape in zip(terms, many, strict=True) for (f,), n in zip(term, shape, strict=True)}
+    return Rule(ins, outs, sizes)
+
+
+def describe(node: Node) -> str:
+    """The op, its cell and its line in the user's script."""
+    where = " ".join(x for x in (f"of cell {node.scope}" if node.scope else "", f"({node.line})" if node.line else "") if x)
+    return f"{node.op.name} {where}".rstrip()
+
+
+def check_of(node: Node, rule: Rule, mesh: Mesh) -> Check:
+    check = Check(describe(node), rule, [v.shape for v in node.ins], node.op.strategy, mesh)
+    if check.strategy.ins is not None:
+        check.options(list(mesh.axes))
+    return check
+
+
+# ---- parameters ------------------------------------------------------------------------------------------
+
+def asked_of_parameters(graph: Graph, rules, checks) -> dict[Value, list[TensorLayout]]:
+    """The layouts that strategies give to parameters, also through casts and other ops that keep every dim.
+
+    ValueError if two strategies give one parameter different ones.
+    """
+    of_value: dict[Value, Parameter] = {v: p for p, v in graph.parameters.items()}
+    asked: dict[Value, tuple[TensorLayout, Check]] = {}
+    origin = {v: v for v in of_value}
+    for node in graph.nodes:
+        if len(node.ins) == 1 and len(node.outs) == 1 and node.ins[0] in origin and rules[node].ins == rules[node].outs:
+            origin[node.outs[0]] = origin[node.ins[0]]
+    for node, check in checks.items():
+        for i, v in enumerate(node.ins):
+            if v not in origin or check.strategy.ins is None or check.strategy.ins[i] is None:
+                continue
+            parameter, layout = origin[v], layout_of_input(check, i)
+            if parameter in asked and asked[parameter][0] != layout:
+                other = asked[parameter]
+                raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts: "
+                                 f"{other[0]} by {other[1].where} with strategy {other[1].strategy}, and {layout} by "
+                                 f"{check.where} with strategy {check.strategy}. Give both ops strategies that agree on it")
+            asked[parameter] = layout, check
+    return {v: [layout] for v, (layout, _) in asked.items()}
+
+
+def rows(mesh: Mesh, shape: tuple) -> TensorLayout:
+    """Dim 0 split over all devices, or as many as divide it."""
+    layout = whole(len(shape))
+    for a in mesh.axes:
+        wider = replace(layout, dims=((*layout.dims[0], a), *layout.dims[1:])) if shape else layout
+        if shape and fits_shape(mesh, shape, wider):
+            layout = wider
+    return layout

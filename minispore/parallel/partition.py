@@ -1,0 +1,118 @@
+"""Partition: the logical graph becomes a list of steps that every rank takes, with the moves the plan needs.
+
+Steps are the same for all ranks; `for_rank` makes one rank's program of them, a graph like any other.
+"""
+from collections import Counter
+from dataclasses import dataclass, field
+
+from minispore.graph.ir import Graph, Node, Value
+from minispore.ops.primitive import Piece, Primitive
+from minispore.parallel.collectives import operation
+from minispore.parallel.complete import Plan
+from minispore.parallel.layout import TensorLayout, local_shape, region, whole
+from minispore.parallel.mesh import Mesh
+from minispore.parallel.redistribution import Move, cheapest, remember
+
+Held = tuple[Value, TensorLayout]       # a value in one of the layouts in which it exists
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node run on slices, or a move of one value."""
+    do: Node | Move
+    ins: tuple[Held, ...]
+    outs: tuple[Held, ...]
+
+    def __str__(self):
+        def held(h):
+            return f"{h[0]!r}{h[1]}"
+        what = self.do.op.upper() if isinstance(self.do, Move) else str(self.do.op)
+        return f"{', '.join(map(held, self.outs))} = {what}({', '.join(map(held, self.ins))})"
+
+
+@dataclass
+class Partitioned:
+    """The steps, and where the program's inputs, parameters and results lie."""
+    graph: Graph
+    plan: Plan
+    steps: list[Step] = field(default_factory=list)
+    results: list[Held] = field(default_factory=list)       # outputs, then the parameters' new values
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.plan.mesh
+
+    def moves(self) -> list[Move]:
+        return [s.do for s in self.steps if isinstance(s.do, Move)]
+
+    def collectives(self) -> Counter:
+        """How many of each kind there are; slices are free."""
+        return Counter(m.op for m in self.moves() if m.op != "slice")
+
+    def show(self) -> str:
+        """The steps as text."""
+        return "\n".join(map(str, self.steps))
+
+    def local_op(self, node: Node, rank: int) -> Primitive:
+        """The op that a rank runs on its slices."""
+        if type(node.op).local is Primitive.local:
+            return node.op
+        mesh, assignment = self.mesh, self.plan.assignment[node]
+        pieces = {f: Piece(mesh.index(rank, axes), mesh.count(axes)) for f, axes in assignment.items() if axes}
+        return node.op.local(self.plan.rule[node], pieces) if pieces else node.op
+
+    def for_rank(self, rank: int) -> Graph:
+        """One rank's program on slices."""
+        old, mesh, at = self.graph, self.mesh, {}
+        new = Graph(cells=old.cells)
+
+        def local(held: Held) -> Value:
+            if held not in at:
+                v, layout = held
+                array = v.array[region(mesh, v.shape, layout, rank)] if v.node is None and v.array is not None else None
+                at[held] = new.value(local_shape(mesh, v.shape, layout), v.dtype, array, v.name)
+            return at[held]
+
+        new.inputs = [local((v, self.plan.layout[v])) for v in old.inputs]
+        new.parameters = {p: local((v, self.plan.layout[v])) for p, v in old.parameters.items()}
+        for step in self.steps:
+            many = isinstance(step.do, Node)
+            op = self.local_op(step.do, rank) if many else operation(mesh, step.do, rank, step.outs[0][0].shape)
+            node = Node(op, tuple(map(local, step.ins)), tuple(map(local, step.outs)),
+                        step.do.scope if many else "", step.do.single if many else True)
+            for v in node.outs:
+                v.node = node
+            new.nodes.append(node)
+        outs = list(map(local, self.results))
+        new.outputs = outs[:len(old.outputs)]
+        new.assigned = dict(zip(old.assigned, outs[len(old.outputs):], strict=True))
+        return new
+
+
+def partition(graph: Graph, plan: Plan, finals: dict[Value, TensorLayout], apart=()) -> Partitioned:
+    """Cut a completed graph. finals: the layout in which a result leaves the program; apart: see Completion."""
+    cut, mesh, apart = Partitioned(graph, plan), plan.mesh, set(apart)
+    have: dict[Value, list[TensorLayout]] = {}
+
+    def bring(v: Value, goal: TensorLayout) -> Held:
+        mine = have.setdefault(v, [plan.layout[v]])
+        if v.node is None and v.array is not None and goal not in mine:
+            mine.append(goal)                   # a constant is cut when the rank's program is made
+        for move in cheapest(mesh, v.shape, mine, goal)[1]:
+            if move.dst not in mine or v in apart:
+                cut.steps.append(Step(move, ((v, move.src),), ((v, move.dst),)))
+            if v not in apart:
+                remember(mine, (move,))
+        return v, goal
+
+    for node in graph.nodes:
+        ins = tuple(bring(v, layout) for v, layout in zip(node.ins, plan.want[node], strict=True))
+        cut.steps.append(Step(node, ins, tuple((v, plan.layout[v]) for v in node.outs)))
+        for v in node.outs:
+            have[v] = [plan.layout[v]]
+            if v in plan.settle:
+                bring(v, plan.settle[v])
+                if plan.layout[v].partial:
+                    have[v].remove(plan.layout[v])
+    cut.results = [bring(v, finals.get(v, whole(len(v.shape)))) for v in graph.results()]
+    return cut

@@ -1,0 +1,58 @@
+"""Placement: what a tensor outside a program carries if it is one rank's piece of a logical tensor."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from minispore.common.state import current
+from minispore.common.tensor import Tensor
+from minispore.graph.compile import Compiled
+from minispore.ops.control import Identity
+from minispore.ops.primitive import Primitive
+from minispore.parallel.layout import TensorLayout, device_arrangement, local_shape, region
+from minispore.parallel.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a logical tensor lies over the ranks: its `shape` is the logical one.
+
+    batch: it is a batch of a dataset that every rank reads its own rows of.
+    """
+    mesh: Mesh
+    shape: tuple[int, ...]
+    layout: TensorLayout
+    batch: bool = False
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of a rank's piece."""
+        return local_shape(self.mesh, self.shape, self.layout)
+
+    def region(self, rank: int) -> tuple[slice, ...]:
+        """Where a rank's piece lies in the logical tensor."""
+        return region(self.mesh, self.shape, self.layout, rank)
+
+    def piece(self, logical: np.ndarray) -> np.ndarray:
+        """This rank's piece, a copy."""
+        return logical[self.region(current().rank)].copy()
+
+    def arrangement(self) -> tuple[list[int], list, list[int]]:
+        """MindSpore's tuple: (device matrix, tensor map, slice shape)."""
+        return (*device_arrangement(self.mesh, self.layout), list(self.local_shape))
+
+    def run(self, op: Primitive, tensors: list[Tensor]):
+        """An op on tensors of which some are pieces: a program of one op, which knows how they lie."""
+        state = current()
+        if state.compiler is None:
+            raise RuntimeError(f"{op.name} on a rank's piece of a logical tensor ({self}) outside of semi_auto_parallel and "
+                               "auto_parallel mode, where nobody knows of the other pieces; take tensor.full() while still in "
+                               "that mode, or Tensor(tensor.asnumpy()) if the piece itself is meant")
+        return state.single_ops.setdefault((op, op.strategy), Compiled(op))(*tensors)
+
+    def full(self, tensor: Tensor) -> Tensor:
+        """The logical tensor of which `tensor` is this rank's piece. A collective."""
+        whole = self.run(Identity().shard(None, ((1,) * len(self.shape),)), [tensor])
+        return Tensor.from_numpy(whole._data())
+
+    def __str__(self):
+        return f"{self.shape} as {self.layout} on {self.mesh.n} ranks"

@@ -1,0 +1,129 @@
+"""Compiler: makes this rank's program of a logical graph, and lays parameters out over the ranks."""
+from zlib import crc32
+
+import numpy as np
+
+from minispore.common.errors import warn
+from minispore.common.parameter import Parameter
+from minispore.common.state import current
+from minispore.common.tensor import Tensor
+from minispore.graph.execute import Program
+from minispore.graph.ir import Graph, Value
+from minispore.parallel.layout import TensorLayout, whole
+from minispore.parallel.logical import compile_graph, rows, stored_layout
+from minispore.parallel.mesh import Mesh
+from minispore.parallel.partition import Partitioned
+from minispore.parallel.placement import Placement
+
+
+class Compiler:
+    """What `set_auto_parallel_context(parallel_mode="semi_auto_parallel", …)` puts in a rank's state.
+
+    settings: the parallel context. One object stands for one setting of it: programs made under another aren't used.
+    """
+
+    def __init__(self, settings: dict):
+        self.settings = settings
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices: device_num of the context, or all ranks."""
+        n = self.settings["device_num"]
+        return Mesh(n if n != 1 else current().size)
+
+    def cut(self, graph: Graph, placements: list[Placement | None]) -> Partitioned:
+        """The graph cut for the mesh; placements: how the inputs lie, None for a plain tensor that is whole everywhere."""
+        mesh, given = self.mesh, {}
+        batch = next((len(v.shape) and v.shape[0] for v in graph.inputs if v.shape), 0)
+        for v, placed in zip(graph.inputs, placements, strict=True):
+            given[v] = [self.demand(mesh, placed, repr(v)).layout] if placed else plain_input(mesh, v.shape, batch)
+        for p, v in graph.parameters.items():
+            if p.layout is not None:
+                given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
+        return compile_graph(graph, mesh, given, leave(placements))
+
+    def demand(self, mesh: Mesh, placed: Placement, what: str) -> Placement:
+        if placed.mesh != mesh:
+            raise ValueError(f"{what} is laid out over {placed.mesh.n} ranks ({placed}), this program is for {mesh.n}; keep "
+                             "device_num, or load the values anew")
+        return placed
+
+    def program(self, graph: Graph, leaves: list) -> Program:
+        """This rank's program. The graph's parameters are laid out as it needs them."""
+        state, mesh = current(), self.mesh
+        if mesh.n != state.size:
+            raise RuntimeError(f"this program is for device_num={mesh.n} devices, the job has {state.size} ranks: start it with "
+                               f"msrun --worker_num={mesh.n}, or call init() first. minispore.compile(net, *inputs, "
+                               f"device_num={mesh.n}) shows a rank's program without them")
+        placements = [t.layout if isinstance(t, Tensor) else None for t in leaves]
+        cut = self.cut(graph, placements)
+        agree(graph, leaves)
+        for p in {**graph.parameters, **graph.assigned}:
+            lay_out(p, mesh, cut.plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p))
+        layouts = [placed(mesh, v, layout, placements) for v, layout in cut.results[:len(graph.outputs)]]
+        return Program(cut.for_rank(state.rank), layouts)
+
+
+def plain_input(mesh: Mesh, shape: tuple, batch: int) -> list[TensorLayout]:
+    """A plain tensor is whole on every rank, so that its rows are at hand as well: without strategies a program that is
+    given a batch works on it in data parallel."""
+    known = [whole(len(shape))]
+    if shape and shape[0] == batch and not (split := rows(mesh, shape)).whole:
+        known.append(split)
+    return known
+
+
+def leave(placements):
+    """How outputs leave that are no gradients: of a sharded dataset each rank's rows; of other pieces as they come; whole
+    if all inputs were."""
+    batch = next((p for p in placements if p is not None and p.batch), None)
+    if batch is not None:
+        def final(v: Value, made: TensorLayout) -> TensorLayout:
+            if v.shape and v.shape[0] == batch.shape[0]:
+                return TensorLayout((batch.layout.dims[0], *((),) * (len(v.shape) - 1)))
+            return whole(len(v.shape))
+        return final
+    if any(p is not None for p in placements):
+        return lambda v, made: made
+    return lambda v, made: whole(len(v.shape))
+
+
+def placed(mesh: Mesh, v: Value, layout: TensorLayout, placements) -> Placement | None:
+    """What an output carries: nothing if it is whole."""
+    batch = any(p is not None and p.batch for p in placements) and v.like is None
+    return None if layout.whole else Placement(mesh, v.shape, layout, batch)
+
+
+def lay_out(p: Parameter, mesh: Mesh, layout: TensorLayout) -> None:
+    """Keep only this rank's piece of a parameter that was whole."""
+    if p.layout is None and not layout.whole:
+        placement = Placement(mesh, p.shape, layout)
+        if p._pending:
+            p._array, p._value = p._value.make(placement.region(current().rank)), None
+        else:
+            p._array = placement.piece(p._data())
+        p._layout = placement
+
+
+def agree(graph: Graph, leaves: list) -> None:
+    """Rank 0's values are the logical ones: where other ranks hold different parameters or plain inputs they get rank 0's,
+    with one warning."""
+    state = current()
+    if state.size == 1:
+        return
+    params = [p for p in graph.parameters if p.layout is None and not p._pending]
+    plain = [(f"input {i}", t._data() if isinstance(t, Tensor) else t) for i, t in enumerate(leaves)
+             if not (isinstance(t, Tensor) and t.layout is not None)]
+    named = [(f"parameter {p.name}", p._data()) for p in params] + plain
+    if not named:
+        return
+    sums = np.array([crc32(np.asarray(a, order="C").view(np.uint8) if a.ndim else a.tobytes()) for _, a in named], np.int64)
+    everybody = state.world.all_gather(sums[None]).wait()
+    differ = (everybody != everybody[0]).any(0)
+    for (_, array), odd in zip(named, differ, strict=True):
+        if odd:
+            np.copyto(array, state.world.broadcast(array, 0).wait())
+    if differ.any() and state.rank == 0:
+        names = ", ".join(name for (name, _), odd in zip(named, differ, strict=True) if odd)
+        warn(f"{names}: the ranks gave different values; in semi_auto_parallel and auto_parallel a tensor is one logical tensor, "
+             "so rank 0's are taken. Use ms.set_seed and minispore's initializers, or seed numpy alike on all ranks")
