@@ -159,21 +159,26 @@ def set_auto_parallel_context(**kwargs) -> None:
     parameters. device_num, global_rank: after init() the group's size and this rank, unless set.
     Nothing is changed when one of the values is refused (ValueError, TypeError, KeyError or RuntimeError, see the text).
     """
-    for key, value in kwargs.items():
+    _use(merged(current().parallel, kwargs))
+
+
+def merged(settings: dict, changes: dict) -> dict:
+    """Parallel settings with some changed, checked one by one and together."""
+    for key, value in changes.items():
         if key not in PARALLEL_DEFAULTS:
             raise ValueError(f"set_auto_parallel_context: unknown key {key!r}; the keys are "
                              f"{', '.join(sorted(PARALLEL_DEFAULTS))}")
         if key in CHECKS:
             CHECKS[key](key, value)
-    merged = {**current().parallel, **kwargs}
-    mode = merged["parallel_mode"]
-    if merged["full_batch"] and mode == "data_parallel":
+    new = {**settings, **changes}
+    mode = new["parallel_mode"]
+    if new["full_batch"] and mode == "data_parallel":
         raise RuntimeError("set_auto_parallel_context: full_batch=True with parallel_mode='data_parallel': there each "
                            "rank reads its own shard. Leave full_batch False, or use 'semi_auto_parallel'")
-    if merged["parameter_broadcast"] and mode in ("semi_auto_parallel", "auto_parallel"):
+    if new["parameter_broadcast"] and mode in LOGICAL_MODES:
         raise ValueError(f"set_auto_parallel_context: parameter_broadcast=True with parallel_mode={mode!r}: there a rank "
                          "may hold a slice only. Leave it False; initial values are equal on all ranks anyway")
-    _use(merged)
+    return new
 
 
 def get_auto_parallel_context(attr_key: str):

@@ -312,7 +312,7 @@ def test_a_reader_that_leaves_ends_the_job_quietly(job):
     ("--worker_num=65 here.py", "1 to 64 ranks"),
     ("--worker_num=4 --local_worker_num=2 here.py", "several nodes, which is not there yet"),
     ("--worker_num=4 --node_rank=1 here.py", "several nodes, which is not there yet"),
-    ("--sim_level=1 here.py", "--sim_level=1 is not there yet"),
+    ("--worker_num=4 --sim_level=0 --sim_rank_id=4 here.py", "a rank from 0 to worker_num - 1"),
     ("--bind_core=True here.py", "--bind_core=True is not there yet"),
     ("--rank_table_file=t.json here.py", "--rank_table_file=t.json is not there yet"),
     ("--join=perhaps here.py", "neither True nor False"),

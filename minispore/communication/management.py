@@ -46,6 +46,9 @@ def init(backend_name: str | None = None) -> None:
         return
     if backend_name is not None and backend_name not in BACKENDS:
         raise ValueError(f"init: backend_name {backend_name!r} is unknown; use one of {BACKENDS}, or nothing")
+    if "MS_SIMULATION_LEVEL" in os.environ:
+        state.simulated, (state.launched_rank, state.launched_size) = True, _as_launched()
+        return
     if state.transport is None:
         state.transport = _transport()
     endpoint = Endpoint(state.transport)
@@ -89,6 +92,9 @@ def get_record():
 def communicator(group: str | None = None) -> Communicator:
     """The Communicator of a group name."""
     state = current()
+    if state.simulated:
+        raise RuntimeError(f"group {group or HCCL_WORLD_COMM_GROUP!r}: in a simulation (msrun --sim_level) there are no other "
+                           "ranks to communicate with; it shows logical programs, of semi_auto_parallel and auto_parallel")
     if state.world is None:
         raise RuntimeError(f"group {group or HCCL_WORLD_COMM_GROUP!r} was asked for before init(): call "
                            "minispore.communication.init() first, once, at the top of the script")

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 MOST = 64               # ranks on one node
-LATER = {"--sim_level": -1, "--sim_rank_id": -1, "--rank_table_file": "", "--bind_core": "False"}
+LATER = {"--rank_table_file": "", "--bind_core": "False"}
 PROGRAM = "script.py [arguments of the script]"
 
 
@@ -22,6 +22,7 @@ class Job:
     start_within: float             # seconds
     end_within: float | None
     as_mindspore: bool
+    simulated_rank: int | None = None       # no job: one process shows the program of this rank
 
     def log(self, rank: int) -> str:
         return os.path.join(self.log_dir, f"{self.log_name}_{rank}.log")
@@ -45,6 +46,9 @@ def parser() -> argparse.ArgumentParser:
     add("--tail_worker_log", default="-1", metavar="RANKS", help="show only these ranks, as 0,2 (-1: all)")
     add("--cluster_time_out", type=float, default=600, metavar="S", help="time for all ranks to start (600)")
     add("--timeout", type=float, metavar="S", help="end the job after so many seconds, with exit code 124")
+    add("--sim_level", type=int, default=-1, metavar="N",
+        help="0 or more: run no job, but show the program that one of the ranks would run")
+    add("--sim_rank_id", type=int, default=-1, metavar="RANK", help="... of this rank (0)")
     add("--as-mindspore", action="store_true", help="`import mindspore` is minispore, even if both are there")
     for name, default in LATER.items():
         add(name, type=type(default), default=default, help=argparse.SUPPRESS)
@@ -64,6 +68,11 @@ def parse(argv: list[str] | None = None) -> Job:
     o = p.parse_args(argv)
     script, *args = find_script(p, o.program)
     n = o.worker_num
+    if o.sim_level >= 0:
+        if n < 1 or o.sim_rank_id not in range(-1, n):
+            p.error(f"--worker_num={n} --sim_rank_id={o.sim_rank_id}: give a rank from 0 to worker_num - 1")
+        return Job(n, script, tuple(args), o.log_dir, o.worker_log_name, frozenset(), (o.master_addr, o.master_port),
+                   o.cluster_time_out, o.timeout, o.as_mindspore, max(o.sim_rank_id, 0))
     if not 1 <= n <= MOST:
         p.error(f"--worker_num={n}: a job on one node has 1 to {MOST} ranks; give such a number")
     if o.local_worker_num not in (None, n) or o.node_rank > 0:

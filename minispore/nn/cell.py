@@ -16,6 +16,7 @@ from minispore.nn.cell_precision import Precision
 from minispore.nn.cell_settings import Settings
 from minispore.nn.cell_state import States
 from minispore.ops.control import CustomGradient, StopGradient
+from minispore.ops.sharded import pinned
 
 
 class Cell(Hooks, States, Precision, Settings):
@@ -36,8 +37,9 @@ class Cell(Hooks, States, Precision, Settings):
 
     def __init__(self, auto_prefix=True, flags=None):
         self.__dict__.update(_params=OrderedDict(), _cells=OrderedDict(), _buffers=OrderedDict(), _passing=set(), _fixed=set(),
-                             _hooks={}, _flags={}, _dtype=None, _compiled=None, _version=0, _running=0, training=False,
-                             requires_grad=False, cell_init_args="", cls_name=type(self).__name__, auto_prefix=auto_prefix)
+                             _hooks={}, _flags={}, _dtype=None, _strategy=None, _compiled=None, _version=0, _running=0,
+                             training=False, requires_grad=False, cell_init_args="", cls_name=type(self).__name__,
+                             auto_prefix=auto_prefix)
         self.add_flags(**(flags or {}))
 
     # ---- parts -----------------------------------------------------------------------------------
@@ -253,6 +255,8 @@ class Cell(Hooks, States, Precision, Settings):
         self.__dict__["_running"] += 1
         try:
             run = self.construct if self.bprop is None else self._with_bprop
+            if self._strategy is not None:
+                run = pinned(type(self).__name__, run, self._strategy)
             if self._dtype is None and not self._hooks:         # the usual case
                 return run(*args, **kwargs)
             return self._precisely(lambda args, kwargs: self._hooked(run, args, kwargs), args, kwargs)

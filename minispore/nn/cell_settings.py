@@ -2,6 +2,7 @@
 from collections import OrderedDict
 
 from minispore.common.parameter import Parameter
+from minispore.ops.strategy import strategy_of
 
 
 class Settings:
@@ -88,9 +89,31 @@ class Settings:
         """Accepted: results don't depend on it. Activations are kept, so it saves no memory yet."""
         return self
 
-    def shard(self, in_strategy, out_strategy=None, parameter_plan=None):
-        raise NotImplementedError("Cell.shard: layouts come with semi-auto parallel, which isn't there yet; write the "
-                                  "communication with ops.AllReduce, ops.AllGather, … in hybrid_parallel, or use data_parallel")
+    def shard(self, in_strategy=None, out_strategy=None, parameter_plan=None):
+        """Say how the cell's inputs, outputs and parameters are split in a logical program; what is inside follows.
+
+        Args:
+            in_strategy, out_strategy: an entry for each tensor that goes in (comes out): a tuple of split counts, a
+                `Layout`'s layout, or None.
+            parameter_plan: {name of a parameter, or its place in the cell: a tuple of split counts or a layout}.
+
+        Returns: the cell.
+        """
+        name = type(self).__name__
+        self.__dict__["_strategy"] = strategy_of(name, in_strategy, out_strategy)
+        places = {**dict(self.parameters_and_names()), **self.parameters_dict()}
+        for place, entry in (parameter_plan or {}).items():
+            p = places.get(place.removeprefix("self."))
+            if p is None:
+                raise ValueError(f"{name}.shard: parameter_plan names {place!r}; the cell's parameters are {', '.join(places)}")
+            p.strategy = strategy_of(p.name, (entry,))
+        self._changed()
+        return self
+
+    @property
+    def parameter_layout_dict(self) -> dict:
+        """{name: [device matrix, tensor map, slice shape]} of the parameters that lie in pieces over the ranks."""
+        return {p.name: list(p.layout.arrangement()) for p in self.get_parameters() if p.layout is not None}
 
     def place(self, role, rank_id):
         raise NotImplementedError("Cell.place: running a cell on another process isn't there; each rank runs the whole script")

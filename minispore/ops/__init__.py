@@ -150,6 +150,7 @@ from minispore.ops.reduce import (
     ReduceSum,
 )
 from minispore.ops.shape import BroadcastTo, Concat, Fill, Reshape, StridedSlice, StridedSliceGrad, Transpose
+from minispore.ops.sharded import reshard
 from minispore.ops.softmax import (
     LogSoftmax,
     NegativeLogLikelihood,

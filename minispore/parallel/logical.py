@@ -14,7 +14,7 @@ from minispore.common.state import current
 from minispore.graph.ir import Graph, Node, Value
 from minispore.ops.communication import Collective
 from minispore.ops.primitive import Primitive
-from minispore.ops.rule import Rule
+from minispore.ops.rule import Rule, bind
 from minispore.parallel.complete import Completion
 from minispore.parallel.layout import TensorLayout, fits_shape, whole
 from minispore.parallel.legality import Check, layout_of_input
@@ -35,7 +35,7 @@ def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout
     inherit(graph)
     rules = {node: rule_of(node) for node in graph.nodes}
     checks = {node: check_of(node, rules[node], mesh) for node in graph.nodes if node.op.strategy is not None}
-    given, apart = {**asked_of_parameters(graph, rules, checks), **(given or {})}, set()
+    given, apart = {**asked_of_parameters(graph, mesh, rules, checks), **(given or {})}, set()
     plan = Completion(graph, mesh, rules, given, checks, **switches).run()
     if sharding is not None:
         shared, apart = share_out(graph, mesh, plan.layout, sharding)
@@ -111,7 +111,13 @@ def check_of(node: Node, rule: Rule, mesh: Mesh) -> Check:
 
 # ---- parameters ------------------------------------------------------------------------------------------
 
-def asked_of_parameters(graph: Graph, rules, checks) -> dict[Value, list[TensorLayout]]:
+def parameter_check(p: Parameter, v: Value, mesh: Mesh) -> Check:
+    """A parameter's own strategy, as that of an op that keeps every dim."""
+    rule = bind("... -> ...", [v.shape], [v.shape])
+    return Check(f"parameter {p.name} in parameter_plan", rule, [v.shape], p.strategy, mesh)
+
+
+def asked_of_parameters(graph: Graph, mesh: Mesh, rules, checks) -> dict[Value, list[TensorLayout]]:
     """The layouts that strategies give to parameters, also through casts and other ops that keep every dim.
 
     ValueError if two strategies give one parameter different ones.
@@ -122,17 +128,17 @@ def asked_of_parameters(graph: Graph, rules, checks) -> dict[Value, list[TensorL
     for node in graph.nodes:
         if len(node.ins) == 1 and len(node.outs) == 1 and node.ins[0] in origin and rules[node].ins == rules[node].outs:
             origin[node.outs[0]] = origin[node.ins[0]]
-    for node, check in checks.items():
-        for i, v in enumerate(node.ins):
-            if v not in origin or check.strategy.ins is None or check.strategy.ins[i] is None:
-                continue
-            parameter, layout = origin[v], layout_of_input(check, i)
-            if parameter in asked and asked[parameter][0] != layout:
-                other = asked[parameter]
-                raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts: "
-                                 f"{other[0]} by {other[1].where} with strategy {other[1].strategy}, and {layout} by "
-                                 f"{check.where} with strategy {check.strategy}. Give both ops strategies that agree on it")
-            asked[parameter] = layout, check
+    wishes = [(v, parameter_check(p, v, mesh), 0) for p, v in graph.parameters.items() if p.strategy is not None]
+    wishes += [(origin[v], check, i) for node, check in checks.items() if check.strategy.ins is not None
+               for i, v in enumerate(node.ins) if v in origin and check.strategy.ins[i] is not None]
+    for parameter, check, i in wishes:
+        layout = layout_of_input(check, i)
+        if parameter in asked and asked[parameter][0] != layout:
+            other = asked[parameter]
+            raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts: "
+                             f"{other[0]} by {other[1].where} with strategy {other[1].strategy}, and {layout} by "
+                             f"{check.where} with strategy {check.strategy}. Give both ops strategies that agree on it")
+        asked[parameter] = layout, check
     return {v: [layout] for v, (layout, _) in asked.items()}
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minispore.common.state import current
+from minispore.common.state import PARALLEL_DEFAULTS, current
 from minispore.common.tensor import Tensor
 from minispore.graph.compile import Compiled
 from minispore.ops.control import Identity
@@ -43,11 +43,15 @@ class Placement:
     def run(self, op: Primitive, tensors: list[Tensor]):
         """An op on tensors of which some are pieces: a program of one op, which knows how they lie."""
         state = current()
-        if state.compiler is None:
-            raise RuntimeError(f"{op.name} on a rank's piece of a logical tensor ({self}) outside of semi_auto_parallel and "
-                               "auto_parallel mode, where nobody knows of the other pieces; take tensor.full() while still in "
-                               "that mode, or Tensor(tensor.asnumpy()) if the piece itself is meant")
-        return state.single_ops.setdefault((op, op.strategy), Compiled(op))(*tensors)
+        before = state.compiler
+        try:
+            if before is None:                  # outside of the modes, or of the AutoParallel cell, that made the pieces
+                from minispore.parallel.program import Compiler  # it makes Placements
+                plain = {**PARALLEL_DEFAULTS, "device_num": self.mesh.n}
+                state.compiler = state.single_ops.setdefault(self.mesh, Compiler(plain))
+            return state.single_ops.setdefault((op, op.strategy), Compiled(op))(*tensors)
+        finally:
+            state.compiler = before
 
     def full(self, tensor: Tensor) -> Tensor:
         """The logical tensor of which `tensor` is this rank's piece. A collective."""

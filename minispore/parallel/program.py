@@ -62,10 +62,13 @@ class Compiler:
                                f"device_num={mesh.n}) shows a rank's program without them")
         placements = [t.layout if isinstance(t, Tensor) else None for t in leaves]
         cut = self.cut(graph, placements)
+        layouts = [placed(mesh, held.value, held.layout, placements) for held in cut.results[:len(graph.outputs)]]
+        if state.simulated:
+            from minispore.parallel.simulate import Simulation  # it stands above this
+            return Simulation(graph, cut, state.rank, layouts)
         agree(graph, leaves)
         for p in {**graph.parameters, **graph.assigned}:
             lay_out(p, mesh, cut.plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p))
-        layouts = [placed(mesh, held.value, held.layout, placements) for held in cut.results[:len(graph.outputs)]]
         return Program(cut.for_rank(state.rank), layouts)
 
 
