@@ -132,3 +132,12 @@ def reshape_rule(old: Shape, new: Shape) -> Rule:
 def letters(n: int) -> list[str]:
     """n factor names, for rules that are made for a number of dims."""
     return list("abcdfghijklmnopqrst"[:n])
+
+
+def whole_dims(n: int, whole: Iterable[int]) -> list[str]:
+    """n factor names, of which some may not be split.
+
+    >>> whole_dims(3, [1])
+    ['a', 'B', 'c']
+    """
+    return [name.upper() if i in whole else name for i, name in enumerate(letters(n))]

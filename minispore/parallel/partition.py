@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from minispore.graph.ir import Graph, Node, Value
-from minispore.ops.primitive import Piece, Primitive
+from minispore.ops.primitive import Piece, Pin, Primitive
 from minispore.parallel.collectives import operation
 from minispore.parallel.complete import Plan
 from minispore.parallel.layout import TensorLayout, local_shape, region, whole
@@ -77,6 +77,9 @@ class Partitioned:
         new.parameters = {p: local((v, self.plan.layout[v])) for p, v in old.parameters.items()}
         for step in self.steps:
             many = isinstance(step.do, Node)
+            if many and isinstance(step.do.op, Pin):            # only a name for strategies: nothing is computed
+                at.update(zip(step.outs, map(local, step.ins), strict=True))
+                continue
             op = self.local_op(step.do, rank) if many else operation(mesh, step.do, rank, step.outs[0][0].shape)
             node = Node(op, tuple(map(local, step.ins)), tuple(map(local, step.outs)),
                         step.do.scope if many else "", step.do.single if many else True)
