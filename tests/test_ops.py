@@ -169,6 +169,19 @@ def test_declared_linearity_holds(name, data):
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=5)
 @given(st.data())
+def test_ops_that_may_overwrite_an_input_do_it_well(name, data):
+    for node, ins, outs in nodes_with_data(*CASES[name](data.draw)):
+        for i, x in enumerate(ins) if node.op.overwrites else ():
+            if x.shape == outs[0].shape and x.dtype == outs[0].dtype:
+                mine = [a.copy() for a in ins]
+                with np.errstate(all="ignore"):
+                    node.op.runner((*mine, *outs))(mine[i], *mine)
+                np.testing.assert_array_equal(mine[i], outs[0], err_msg=f"{node.op} over input {i}")
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=5)
+@given(st.data())
 def test_portable_forward_equals_the_cpu_kernel(name, data):
     """forward under the strict array API, where nothing of numpy's own works, gives what the CPU's kernel gives."""
     for node, ins, outs in nodes_with_data(*CASES[name](data.draw)):

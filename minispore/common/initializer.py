@@ -160,6 +160,9 @@ def initializer(init, shape=None, dtype=mstype.float32) -> Tensor:
     return Tensor._symbol(pending) if current().lazy else Tensor.from_numpy(pending.make())
 
 
+AT_ONCE = 2 ** 18               # values drawn in one go
+
+
 @dataclass(frozen=True)
 class Pending:
     """Initial values that are drawn when they are first wanted, or only those of a rank's piece; in the place of a tensor's
@@ -172,4 +175,13 @@ class Pending:
 
     def make(self, region=None) -> np.ndarray:
         """The values, or the part of them in `region`."""
-        return np.asarray(self.init.values(self.key, self.shape, region)).astype(self.dtype)
+        region = region or tuple(slice(0, n) for n in self.shape)
+        out = np.empty([s.stop - s.start for s in region], self.dtype)
+        if not self.shape:
+            out[...] = self.init.values(self.key, self.shape)
+            return out
+        rows, (first, *others) = max(1, AT_ONCE // max(1, prod(out.shape[1:]))), region
+        for at in range(0, len(out), rows):             # in blocks: random numbers take far more room than what they become
+            block = slice(first.start + at, min(first.start + at + rows, first.stop))
+            out[at:at + rows] = self.init.values(self.key, self.shape, (block, *others))
+        return out

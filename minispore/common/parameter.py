@@ -37,6 +37,7 @@ class Parameter(Tensor):
         self.requires_grad = requires_grad
         self.layerwise_parallel = layerwise_parallel
         self.parallel_optimizer = parallel_optimizer
+        self.comm_fusion = 1            # gradients of equal numbers are reduced in one message; 0: each alone
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -24,7 +24,8 @@ class Program:
         self.parameters: list[Parameter] = list(dict.fromkeys([*graph.parameters, *graph.assigned]))
         owned = {v for n in graph.nodes for v in n.outs} | set(graph.inputs)
         self.root = memory.roots(graph, lambda v: v in owned)
-        self.plan = memory.plan(graph, self.root)
+        self.in_place = memory.in_place(graph, self.root)
+        self.plan = memory.plan(graph, self.root, {graph.assigned[p] for p in self.in_place})
         self.arena = memory.arena(self.plan.size)
         self.inputs = [np.empty(v.shape, v.dtype) for v in graph.inputs]
         self.placed = [p._layout for p in self.parameters]
@@ -39,6 +40,7 @@ class Program:
         self.bound = [p._data() for p in self.parameters]
         at: dict[Value, np.ndarray] = dict(zip(self.graph.inputs, self.inputs, strict=True))
         at |= {v: p._array for p, v in self.graph.parameters.items()}
+        at |= {self.graph.assigned[p]: p._array for p in self.in_place}
         self.calls = []
         for node in self.graph.nodes:
             ins = [self._array(v, at) for v in node.ins]
@@ -46,12 +48,14 @@ class Program:
                 at[node.outs[0]] = node.op.forward(ins[0])
                 continue
             for v in node.outs:
-                at[v] = self._place(v)
+                if v not in at:
+                    at[v] = self._place(v)
             outs = [at[v] for v in node.outs]
             self.calls.append((node.op.runner((*node.ins, *node.outs)), outs[0] if node.single else outs, ins, node))
         self.outputs = [self._array(v, at) for v in self.graph.outputs]
         # A new value that is another parameter's old one is taken aside before any parameter changes.
-        self.updates = [(p._array, self._array(v, at), v.node is None) for p, v in self.graph.assigned.items()]
+        self.updates = [(p._array, self._array(v, at), v.node is None) for p, v in self.graph.assigned.items()
+                        if p not in self.in_place]
 
     def _array(self, v: Value, at) -> np.ndarray:
         return at[v] if v in at else v.array

@@ -26,8 +26,30 @@ def roots(graph: Graph, may_alias: Callable[[Value], bool]) -> dict[Value, Value
     return root
 
 
-def plan(graph: Graph, root: dict[Value, Value]) -> Plan:
-    """Give memory when a value is made, take it back after its last use, best fit first."""
+def in_place(graph: Graph, root: dict[Value, Value]) -> set:
+    """The parameters whose new value can be written straight over the old one, because nobody reads that any more.
+
+    Only the node that makes the new value may read the old one in the same moment, if its op allows that.
+    """
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    last = {root.get(v, v): node for node in graph.nodes for v in node.ins}
+    kept = {root.get(v, v) for v in graph.outputs} | {v for v in graph.assigned.values() if v.node is None}
+    out = set()
+    for p, v in graph.assigned.items():
+        old = graph.parameters.get(p)
+        reader = last.get(old)
+        free = v.node is not None and v not in root and old not in kept
+        if free and (reader is None or place[reader] < place[v.node] or (reader is v.node and v.node.op.overwrites)) \
+                and list(graph.assigned.values()).count(v) == 1:
+            out.add(p)
+    return out
+
+
+def plan(graph: Graph, root: dict[Value, Value], elsewhere=frozenset()) -> Plan:
+    """Give memory when a value is made, take it back after its last use, best fit first. elsewhere: values that need none.
+
+    An op that may overwrite its input does, where that input dies with it.
+    """
     last = {root.get(v, v): i for i, node in enumerate(graph.nodes) for v in (*node.outs, *node.ins)}
     last |= {root.get(v, v): len(graph.nodes) for v in graph.results()}
     dying: dict[int, list[Value]] = {}
@@ -35,12 +57,18 @@ def plan(graph: Graph, root: dict[Value, Value]) -> Plan:
         dying.setdefault(i, []).append(v)
     offset: dict[Value, int] = {}
     free: list[tuple[int, int]] = []            # (offset, bytes), in order of offset, never touching
-    size = 0
+    size, inherited = 0, {}
     for i, node in enumerate(graph.nodes):
+        ending = [u for u in dying.get(i, ()) if u in offset and u in node.ins] if node.op.overwrites else []
         for v in node.outs:
-            if v in root:
+            if v in root or v in elsewhere:
                 continue
             need = bytes_of(v)
+            heir = next((u for u in ending if u.shape == v.shape and u.dtype == v.dtype), None)
+            if heir is not None:
+                offset[v] = offset.pop(heir)
+                inherited[heir] = v
+                continue
             fit = min((hole for hole in free if hole[1] >= need), key=lambda h: h[1], default=None)
             if fit is None:
                 offset[v] = size
@@ -53,7 +81,14 @@ def plan(graph: Graph, root: dict[Value, Value]) -> Plan:
         for v in dying.get(i, ()):
             if v in offset:
                 free = _with(free, offset[v], bytes_of(v))
+    offset |= {u: offset[_end(u, inherited)] for u in inherited}
     return Plan(offset, size)
+
+
+def _end(v: Value, inherited: dict[Value, Value]) -> Value:
+    while v in inherited:
+        v = inherited[v]
+    return v
 
 
 def bytes_of(v: Value) -> int:

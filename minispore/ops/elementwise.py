@@ -20,6 +20,7 @@ class Unary(Primitive):
     """y = f(x); `function` is f's name in the array API and in numpy, where it has one there."""
     function: ClassVar[str] = ""
     floating: ClassVar[bool] = True             # f of an integer is a float
+    overwrites = True
 
     def take(self, *args):
         op, (x,) = super().take(*args)
@@ -73,7 +74,7 @@ class Square(Unary):
 
 class Binary(Primitive):
     """z = f(x, y) with numpy's broadcasting; dtypes meet as `common.dtype.promote` says."""
-    arity, function = 2, ""
+    arity, function, overwrites = 2, "", True
     result: ClassVar[np.dtype | None] = None    # the output's dtype where it isn't the inputs'
     operand: ClassVar[np.dtype | None] = None   # what inputs are converted to
     floating: ClassVar[bool] = False

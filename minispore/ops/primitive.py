@@ -75,6 +75,7 @@ class Primitive(Shardable):
     effect: ClassVar[bool] = False              # it is run even if nobody uses its output, and in program order
     gradient_waits: ClassVar[bool] = False      # its gradient is run even if none arrives: another rank waits for it
     view: ClassVar[bool] = False                # forward only looks at its input's memory in another way
+    overwrites: ClassVar[bool] = False          # cpu may write into the memory of an input of the output's shape and dtype
     fresh: ClassVar[bool] = False               # its values differ from run to run (random numbers)
     widens: ClassVar[bool] = True               # 16-bit floats are computed in float32 and rounded once
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from minispore.common.state import current
 from minispore.communication.management import communicator
-from minispore.ops.primitive import Primitive, Spec
+from minispore.ops.primitive import Primitive
 from minispore.ops.shape import StridedSlice
 from minispore.parallel.layout import local_shape
 from minispore.parallel.mesh import Mesh
@@ -53,18 +53,11 @@ class AllReduceOver(Between):
     kind: str = "sum"
     arity = None
 
-    def infer(self, *xs):
-        return [Spec(x.shape, x.dtype) for x in xs] if len(xs) > 1 else Spec(xs[0].shape, xs[0].dtype)
-
     def cpu(self, out, *xs):
-        if len(xs) == 1:
-            self.comm.all_reduce(xs[0], self.kind, out=out[0] if isinstance(out, list) else out).wait()
-            return
-        flat = self.comm.all_reduce(np.concatenate([x.reshape(-1) for x in xs]), self.kind).wait()
-        at = 0
-        for o in out:
-            np.copyto(o, flat[at:at + o.size].reshape(o.shape))
-            at += o.size
+        if isinstance(out, list):
+            fill(out, self.comm.all_reduce(joined(xs), self.kind).wait())
+        else:
+            self.comm.all_reduce(xs[0], self.kind, out=out).wait()
 
     def joint(self, xs):
         return [FOLD[self.kind](np.stack(xs), 0)] * len(xs)
@@ -72,20 +65,21 @@ class AllReduceOver(Between):
 
 @dataclass(frozen=True)
 class Along(Between):
-    """Base of collectives along one tensor dim. They move that dim to the front, where the communicator works."""
+    """Base of collectives along one tensor dim, of one tensor or of several as one message."""
     dim: int = 0
+    arity = None
 
 
 @dataclass(frozen=True)
 class AllGatherOver(Along):
     """The ranks' tensors joined along `dim`."""
 
-    def infer(self, x):
-        return Spec((*x.shape[:self.dim], x.shape[self.dim] * len(self.ranks), *x.shape[self.dim + 1:]), x.dtype)
-
-    def cpu(self, out, x):
-        pieces = self.comm.all_gather(x[None]).wait()
-        np.concatenate(list(pieces), self.dim, out=out)
+    def cpu(self, out, *xs):
+        everybody = self.comm.all_gather(joined(xs)[None]).wait()
+        at = 0
+        for o, x in zip(out if isinstance(out, list) else [out], xs, strict=True):
+            np.concatenate([row[at:at + x.size].reshape(x.shape) for row in everybody], self.dim, out=o)
+            at += x.size
 
     def joint(self, xs):
         return [np.concatenate(xs, self.dim)] * len(xs)
@@ -96,12 +90,10 @@ class ReduceScatterOver(Along):
     """The reduction of the ranks' tensors, cut along `dim`; each rank gets its piece."""
     kind: str = "sum"
 
-    def infer(self, x):
-        return Spec((*x.shape[:self.dim], x.shape[self.dim] // len(self.ranks), *x.shape[self.dim + 1:]), x.dtype)
-
-    def cpu(self, out, x):
-        pieces = np.stack(np.split(x, len(self.ranks), self.dim))
-        np.copyto(out, self.comm.reduce_scatter(pieces, self.kind).wait()[0])
+    def cpu(self, out, *xs):
+        pieces = zip(*(np.split(x, len(self.ranks), self.dim) for x in xs), strict=True)
+        mine = self.comm.reduce_scatter(np.stack(list(map(joined, pieces))), self.kind).wait()
+        fill(out if isinstance(out, list) else [out], mine[0])
 
     def joint(self, xs):
         return np.split(FOLD[self.kind](np.stack(xs), 0), len(xs), self.dim)
@@ -111,12 +103,7 @@ class ReduceScatterOver(Along):
 class AllToAllOver(Along):
     """`dim` becomes whole, dim `cut` is split over the ranks instead."""
     cut: int = 0
-
-    def infer(self, x):
-        shape = list(x.shape)
-        shape[self.dim] *= len(self.ranks)
-        shape[self.cut] //= len(self.ranks)
-        return Spec(tuple(shape), x.dtype)
+    arity = 1
 
     def cpu(self, out, x):
         arrived = self.comm.all_to_all(np.stack(np.split(x, len(self.ranks), self.cut))).wait()
@@ -125,6 +112,19 @@ class AllToAllOver(Along):
     def joint(self, xs):
         parts = [np.split(x, len(xs), self.cut) for x in xs]
         return [np.concatenate([p[i] for p in parts], self.dim) for i in range(len(xs))]
+
+
+def joined(xs) -> np.ndarray:
+    """Tensors one behind the other, flat."""
+    return np.concatenate([x.reshape(-1) for x in xs]) if len(xs) > 1 else xs[0].reshape(-1)
+
+
+def fill(outs: list[np.ndarray], flat: np.ndarray) -> None:
+    """Take a joined message apart."""
+    at = 0
+    for o in outs:
+        np.copyto(o, flat[at:at + o.size].reshape(o.shape))
+        at += o.size
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,10 @@ class Completion:
         self.users = Counter(v for node in graph.nodes for v in node.ins) + Counter(graph.results())
         self.results = set(graph.results())
         self.have: dict[Value, list[TensorLayout]] = {}
+        self.choices: dict[Value, list[TensorLayout]] = {}      # layouts at hand, until the first consumer takes one
         for v, known in (given or {}).items():
             self.have[v], self.plan.layout[v] = list(known), known[0]
+            self.choices[v] = list(known)
         for v in {v for node in graph.nodes for v in node.ins} | self.results:
             if v.node is None and v.array is not None and v not in self.have:       # a constant: whole everywhere
                 self.have[v], self.plan.layout[v] = [whole(len(v.shape))], whole(len(v.shape))
@@ -73,19 +75,23 @@ class Completion:
         for v in node.ins:
             if self.free(v) and (layout := self.hint(v)):
                 self.have[v], self.plan.layout[v] = [layout], layout
-        known = [(t, layout) for t, v in zip(rule.ins, node.ins, strict=True) for layout in self.have.get(v, [])[::-1]]
+        inputs = [(t, v) for t, v in zip(rule.ins, node.ins, strict=True) if v in self.have and v not in self.apart]
+        known = [(t, layout) for t, v in inputs for layout in self.have[v][::-1]]
         known += [(t, layout) for t, v in zip(rule.outs, node.outs, strict=True) if (layout := self.hint(v))]
+        made = [(t, self.have[v][0]) for t, v in inputs]
         for carry in self.carries(node):
             free = [a for a in mesh.axes if a not in carry]
             if node in self.checks and self.checks[node].strategy.ins is not None:
                 yield from ((a, carry) for a in self.checks[node].options(free))
                 continue
-            for lead in known:
+            tried: list[Assignment] = []
+            for lead, others in [(lead, others) for others in (known, made, []) for lead in known] + [(None, [])]:
                 assignment: Assignment = {}
-                for term, layout in [lead, *known]:
+                for term, layout in [lead, *others] if lead else []:
                     assignment = extend(rule, mesh, assignment, term, layout, carry)
-                yield assignment, carry
-            yield {}, carry
+                if assignment not in tried:
+                    tried.append(assignment)
+                    yield assignment, carry
 
     def carries(self, node: Node) -> list[frozenset]:
         """Sets of axes over which inputs may stay partial sums, the largest first."""
@@ -115,9 +121,14 @@ class Completion:
         return (self.repeated(node, assignment, carry) if self.thrifty else 1, cost), ins, outs
 
     def repeated(self, node, assignment, carry) -> int:
-        """Over how many ranks the op would be repeated although some input was split over them."""
-        split = {a for v in node.ins if v in self.have for a in self.have[v][-1].axes}
+        """Over how many ranks the op would be repeated although some input is there in pieces only."""
+        split = {a for v in node.ins if v in self.have and v not in self.apart for a in self.pieces_only(v)}
         return self.mesh.count(split - carry - {a for axes in assignment.values() for a in axes})
+
+    def pieces_only(self, v: Value) -> set[int]:
+        """The axes that split a value in every layout in which it exists."""
+        known = self.choices.get(v) or self.have[v]
+        return known[-1].axes if v in self.choices else set.intersection(*(lay.axes for lay in known))
 
     def has_partial(self, v, axes) -> bool:
         return v in self.have and any(axes <= lay.partial for lay in self.have[v])
@@ -128,6 +139,8 @@ class Completion:
         """Note that v is needed in a layout from here on."""
         if self.free(v):
             self.have[v], self.plan.layout[v] = [layout], layout
+        elif layout in self.choices.pop(v, ()):
+            self.have[v] = [layout]             # a batch that is read by rows is one that lies in rows, as it would on a cluster
         elif v not in self.apart:
             remember(self.have[v], cheapest(self.mesh, v.shape, self.have[v], layout)[1])
 

@@ -21,13 +21,13 @@ class LockStep:
     def __init__(self, program: Partitioned, feed: dict[Value, np.ndarray]):
         self.program, self.mesh = program, program.mesh
         self.held: dict[Held, list[np.ndarray]] = {}
-        known = {v: v.array for s in program.steps for v, _ in (*s.ins, *s.outs) if v.node is None and v.array is not None}
-        self.feed = {**known, **{v: v.array for v, _ in program.results if v.node is None and v.array is not None}, **feed}
+        constants = {h.value for s in program.steps for h in s.ins} | {h.value for h in program.results}
+        self.feed = {v: v.array for v in constants if v.node is None and v.array is not None} | feed
 
     def pieces(self, held: Held) -> list[np.ndarray]:
         """All ranks' pieces of a value."""
         if held not in self.held:
-            v, layout = held
+            v, layout, _ = held
             self.held[held] = [self.feed[v][region(self.mesh, v.shape, layout, r)] for r in range(self.mesh.n)]
         return self.held[held]
 
@@ -43,14 +43,15 @@ class LockStep:
             for i, held in enumerate(step.outs):
                 self.held[held] = [m[i] for m in made]
         else:
-            self.held[step.outs[0]] = joint_move(self.mesh, step.do, xs[0], step.outs[0][0].shape)
+            for held, pieces in zip(step.outs, xs, strict=True):
+                self.held[held] = joint_move(self.mesh, step.do, pieces, held.value.shape)
 
     def compute(self, step: Step, rank: int, arrays: list[np.ndarray]) -> list[np.ndarray]:
         op = self.program.local_op(step.do, rank)
         spec = op.infer(*arrays)
         out = op.compute(spec, [np.asarray(a, order="C") for a in arrays])
         outs = out if isinstance(out, list) else [out]
-        for (v, layout), array in zip(step.outs, outs, strict=True):
+        for (v, layout, _), array in zip(step.outs, outs, strict=True):
             expected = local_shape(self.mesh, v.shape, layout)
             if array.shape != expected:
                 raise AssertionError(f"{op} on rank {rank} made shape {array.shape}, the layout {layout} of {v.shape} says "
@@ -64,7 +65,7 @@ class LockStep:
         return [self.join(held) for held in self.program.results]
 
     def join(self, held: Held) -> np.ndarray:
-        v, layout = held
+        v, layout, _ = held
         return join(self.mesh, v.shape, layout, self.pieces(held))
 
 

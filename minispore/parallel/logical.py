@@ -19,24 +19,42 @@ from minispore.parallel.complete import Completion
 from minispore.parallel.layout import TensorLayout, fits_shape, whole
 from minispore.parallel.legality import Check, layouts_of_input
 from minispore.parallel.mesh import Mesh
+from minispore.parallel.optimizer import Sharding, share_out
 from minispore.parallel.partition import Partitioned, partition
 
 
 def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout]] | None = None,
                   leave: Callable[[Value, TensorLayout], TensorLayout] = lambda v, made: whole(len(v.shape)),
-                  **switches) -> Partitioned:
+                  sharding: Sharding | None = None, **switches) -> Partitioned:
     """A traced and simplified graph, cut for the ranks of a mesh.
 
-    given: layouts in which inputs and parameters exist, the stored one first; leave(value, as it is made): the layout in
-    which an output leaves. Gradients and new values of parameters leave in the layout of what they belong to.
+    given: layouts in which inputs and parameters exist, the stored one first. leave(value, as it is made): the layout in
+    which an output leaves; gradients and new values of parameters leave in that of what they belong to. sharding: how
+    optimizer states are shared out. switches: see Completion.
     """
+    inherit(graph)
     rules = {node: rule_of(node) for node in graph.nodes}
     checks = {node: check_of(node, rules[node], mesh) for node in graph.nodes if node.op.strategy is not None}
-    given = {**asked_of_parameters(graph, rules, checks), **(given or {})}
+    given, apart = {**asked_of_parameters(graph, rules, checks), **(given or {})}, set()
     plan = Completion(graph, mesh, rules, given, checks, **switches).run()
+    if sharding is not None:
+        shared, apart = share_out(graph, mesh, plan.layout, sharding)
+        plan = Completion(graph, mesh, rules, {**given, **shared}, checks, apart, **switches).run()
     belonging = leaving(graph, plan)
     made = {v: plan.settle.get(v, plan.layout[v]).reduced() for v in graph.outputs}
-    return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **belonging})
+    return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **belonging}, apart)
+
+
+def inherit(graph: Graph) -> None:
+    """An optimizer's state wants the layout of its parameter; what is made of one gradient alone, value by value (scaled,
+    clipped, …), that of the gradient."""
+    for p, v in graph.parameters.items():
+        v.like = graph.parameters.get(getattr(p, "state_of", None))
+    for node in graph.nodes:
+        wanting = {v.like for v in node.ins if v.like is not None}
+        for out in node.outs:
+            if len(wanting) == 1 and all(v.like is None or v.shape == out.shape for v in node.ins):
+                out.wants(*wanting)
 
 
 def leaving(graph: Graph, plan) -> dict[Value, TensorLayout]:

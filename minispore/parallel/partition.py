@@ -4,6 +4,8 @@ Steps are the same for all ranks; `for_rank` makes one rank's program of them, a
 """
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
 
 from minispore.graph.ir import Graph, Node, Value
 from minispore.ops.primitive import Piece, Pin, Primitive
@@ -13,21 +15,27 @@ from minispore.parallel.layout import TensorLayout, local_shape, region, whole
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.redistribution import Move, cheapest, remember
 
-Held = tuple[Value, TensorLayout]       # a value in one of the layouts in which it exists
+
+class Held(NamedTuple):
+    """A value in one of the layouts in which it exists; `use` tells copies apart that are made anew for each use."""
+    value: Value
+    layout: TensorLayout
+    use: int = 0
+
+    def __str__(self):
+        return f"{self.value!r}{self.layout}" + "'" * (self.use > 0)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A node run on slices, or a move of one value."""
+    """A node run on slices, or a move of a value - of several, where a collective was fused."""
     do: Node | Move
     ins: tuple[Held, ...]
     outs: tuple[Held, ...]
 
     def __str__(self):
-        def held(h):
-            return f"{h[0]!r}{h[1]}"
         what = self.do.op.upper() if isinstance(self.do, Move) else str(self.do.op)
-        return f"{', '.join(map(held, self.outs))} = {what}({', '.join(map(held, self.ins))})"
+        return f"{', '.join(map(str, self.outs))} = {what}({', '.join(map(str, self.ins))})"
 
 
 @dataclass
@@ -43,10 +51,11 @@ class Partitioned:
         return self.plan.mesh
 
     def moves(self) -> list[Move]:
-        return [s.do for s in self.steps if isinstance(s.do, Move)]
+        """The moves, each as often as it moves a value."""
+        return [s.do for s in self.steps if isinstance(s.do, Move) for _ in s.ins]
 
     def collectives(self) -> Counter:
-        """How many of each kind there are; slices are free."""
+        """How many tensors go through each kind of collective; slices are free."""
         return Counter(m.op for m in self.moves() if m.op != "slice")
 
     def show(self) -> str:
@@ -68,21 +77,23 @@ class Partitioned:
 
         def local(held: Held) -> Value:
             if held not in at:
-                v, layout = held
+                v, layout, _ = held
                 array = v.array[region(mesh, v.shape, layout, rank)] if v.node is None and v.array is not None else None
                 at[held] = new.value(local_shape(mesh, v.shape, layout), v.dtype, array, v.name)
             return at[held]
 
-        new.inputs = [local((v, self.plan.layout[v])) for v in old.inputs]
-        new.parameters = {p: local((v, self.plan.layout[v])) for p, v in old.parameters.items()}
+        new.inputs = [local(Held(v, self.plan.layout[v])) for v in old.inputs]
+        new.parameters = {p: local(Held(v, self.plan.layout[v])) for p, v in old.parameters.items()}
         for step in self.steps:
-            many = isinstance(step.do, Node)
-            if many and isinstance(step.do.op, Pin):            # only a name for strategies: nothing is computed
-                at.update(zip(step.outs, map(local, step.ins), strict=True))
+            ins = tuple(map(local, step.ins))
+            if isinstance(step.do, Node) and isinstance(step.do.op, Pin):   # a name for strategies: nothing is computed
+                at.update(zip(step.outs, ins, strict=True))
                 continue
-            op = self.local_op(step.do, rank) if many else operation(mesh, step.do, rank, step.outs[0][0].shape)
-            node = Node(op, tuple(map(local, step.ins)), tuple(map(local, step.outs)),
-                        step.do.scope if many else "", step.do.single if many else True)
+            outs = tuple(map(local, step.outs))
+            if isinstance(step.do, Node):
+                node = Node(self.local_op(step.do, rank), ins, outs, step.do.scope, step.do.single)
+            else:
+                node = Node(operation(mesh, step.do, rank, step.outs[0].value.shape), ins, outs, single=len(outs) == 1)
             for v in node.outs:
                 v.node = node
             new.nodes.append(node)
@@ -96,21 +107,24 @@ def partition(graph: Graph, plan: Plan, finals: dict[Value, TensorLayout], apart
     """Cut a completed graph. finals: the layout in which a result leaves the program; apart: see Completion."""
     cut, mesh, apart = Partitioned(graph, plan), plan.mesh, set(apart)
     have: dict[Value, list[TensorLayout]] = {}
+    uses = count(1)
 
     def bring(v: Value, goal: TensorLayout) -> Held:
         mine = have.setdefault(v, [plan.layout[v]])
         if v.node is None and v.array is not None and goal not in mine:
             mine.append(goal)                   # a constant is cut when the rank's program is made
+        use = next(uses) if v in apart else 0
         for move in cheapest(mesh, v.shape, mine, goal)[1]:
-            if move.dst not in mine or v in apart:
-                cut.steps.append(Step(move, ((v, move.src),), ((v, move.dst),)))
+            if move.dst not in mine:
+                source = Held(v, move.src, use if move.src not in mine else 0)
+                cut.steps.append(Step(move, (source,), (Held(v, move.dst, use),)))
             if v not in apart:
                 remember(mine, (move,))
-        return v, goal
+        return Held(v, goal, use if goal not in mine else 0)
 
     for node in graph.nodes:
         ins = tuple(bring(v, layout) for v, layout in zip(node.ins, plan.want[node], strict=True))
-        cut.steps.append(Step(node, ins, tuple((v, plan.layout[v]) for v in node.outs)))
+        cut.steps.append(Step(node, ins, tuple(Held(v, plan.layout[v]) for v in node.outs)))
         for v in node.outs:
             have[v] = [plan.layout[v]]
             if v in plan.settle:

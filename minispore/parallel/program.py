@@ -9,9 +9,11 @@ from minispore.common.state import current
 from minispore.common.tensor import Tensor
 from minispore.graph.execute import Program
 from minispore.graph.ir import Graph, Value
+from minispore.parallel.fusion import fuse
 from minispore.parallel.layout import TensorLayout, whole
 from minispore.parallel.logical import compile_graph, rows, stored_layout
 from minispore.parallel.mesh import Mesh
+from minispore.parallel.optimizer import Sharding
 from minispore.parallel.partition import Partitioned
 from minispore.parallel.placement import Placement
 
@@ -34,13 +36,16 @@ class Compiler:
     def cut(self, graph: Graph, placements: list[Placement | None]) -> Partitioned:
         """The graph cut for the mesh; placements: how the inputs lie, None for a plain tensor that is whole everywhere."""
         mesh, given = self.mesh, {}
-        batch = next((len(v.shape) and v.shape[0] for v in graph.inputs if v.shape), 0)
+        silent = all(node.op.strategy is None for node in graph.nodes)
+        batch = next((v.shape[0] for v in graph.inputs if v.shape), 0) if silent else None
         for v, placed in zip(graph.inputs, placements, strict=True):
             given[v] = [self.demand(mesh, placed, repr(v)).layout] if placed else plain_input(mesh, v.shape, batch)
         for p, v in graph.parameters.items():
             if p.layout is not None:
                 given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
-        return compile_graph(graph, mesh, given, leave(placements))
+        cut = compile_graph(graph, mesh, given, leave(placements), Sharding.of(self.settings))
+        fuse(cut, self.settings["comm_fusion"], self.settings["all_reduce_fusion_config"], bucketed(graph))
+        return cut
 
     def demand(self, mesh: Mesh, placed: Placement, what: str) -> Placement:
         if placed.mesh != mesh:
@@ -60,13 +65,19 @@ class Compiler:
         agree(graph, leaves)
         for p in {**graph.parameters, **graph.assigned}:
             lay_out(p, mesh, cut.plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p))
-        layouts = [placed(mesh, v, layout, placements) for v, layout in cut.results[:len(graph.outputs)]]
+        layouts = [placed(mesh, held.value, held.layout, placements) for held in cut.results[:len(graph.outputs)]]
         return Program(cut.for_rank(state.rank), layouts)
 
 
-def plain_input(mesh: Mesh, shape: tuple, batch: int) -> list[TensorLayout]:
-    """A plain tensor is whole on every rank, so that its rows are at hand as well: without strategies a program that is
-    given a batch works on it in data parallel."""
+def bucketed(graph: Graph) -> dict[Value, int]:
+    """The values whose collectives may be fused - gradients and new parameters -, each with its parameter's comm_fusion."""
+    owners = {v: getattr(p, "state_of", p) for p, v in graph.parameters.items()}
+    return {v: owners[v.like].comm_fusion for node in graph.nodes for v in node.outs if v.like in owners}
+
+
+def plain_input(mesh: Mesh, shape: tuple, batch: int | None) -> list[TensorLayout]:
+    """A plain tensor is whole on every rank, so that its rows are at hand as well: a program without any strategy works on
+    a batch in data parallel. batch: its number of rows in such a program."""
     known = [whole(len(shape))]
     if shape and shape[0] == batch and not (split := rows(mesh, shape)).whole:
         known.append(split)

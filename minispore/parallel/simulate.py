@@ -1,0 +1,119 @@
+"""A rank's program without a cluster: compiled for any number of devices, looked at, and run in lock-step."""
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from minispore.common.parameter import Parameter
+from minispore.common.state import current
+from minispore.common.tensor import Tensor
+from minispore.common.tree import flatten
+from minispore.graph import memory
+from minispore.graph.compile import is_input, trace
+from minispore.graph.ir import Graph
+from minispore.graph.passes import simplify
+from minispore.parallel.collectives import Between, sent_values
+from minispore.parallel.layout import whole
+from minispore.parallel.lockstep import LockStep
+from minispore.parallel.placement import Placement
+from minispore.parallel.program import Compiler
+
+PASSES = ("trace", "simplify", "complete", "partition", "local")
+
+
+class LocalProgram:
+    """What `compile` returns: the program of rank `global_rank` of `device_num`.
+
+    graph: this rank's nodes on slices; parameters: {name: Placement} of those that lie in pieces; collectives: how many of
+    each kind a rank takes part in; sent_bytes: what it sends in one run; memory: bytes of its parameters, of the
+    intermediate results' arena, and of the two.
+    """
+
+    def __init__(self, shown: dict[str, str], logical: Graph, cut, global_rank: int):
+        self.logical, self.cut, self.global_rank = logical, cut, global_rank
+        self.graph = cut.for_rank(global_rank)
+        self._shown = {**shown, "partition": cut.show(), "local": self.graph.show()}
+        layouts = {p: cut.plan.layout[v] for p, v in logical.parameters.items()}
+        self.parameters = {p.name: Placement(cut.mesh, logical.parameters[p].shape, layout)
+                           for p, layout in layouts.items() if not layout.whole}
+
+    @property
+    def communications(self) -> list:
+        """The nodes that communicate."""
+        return [n for n in self.graph.nodes if isinstance(n.op, Between)]
+
+    @property
+    def collectives(self) -> Counter:
+        return Counter(n.op.name.removesuffix("Over") for n in self.communications)
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum(sent_values(n.op, v.shape) * v.dtype.itemsize for n in self.communications for v in n.outs)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        owned = {v for n in self.graph.nodes for v in n.outs} | set(self.graph.inputs)
+        arena = memory.plan(self.graph, memory.roots(self.graph, lambda v: v in owned)).size
+        held = sum(prod(v.shape) * v.dtype.itemsize for v in self.graph.parameters.values())
+        return {"parameters": held, "intermediate": arena, "total": held + arena}
+
+    def show(self, after: str = "local") -> str:
+        """The program as text after a pass: "trace", "simplify", "complete" (a layout for every value), "partition" (the
+        steps of all ranks), "local" (this rank's nodes)."""
+        if after not in self._shown:
+            raise ValueError(f"show: {after!r} is no pass; there are {', '.join(PASSES)}")
+        return self._shown[after]
+
+    def lockstep(self, *inputs) -> LockStep:
+        """An executor of all ranks' programs on these (logical) inputs; iterate over it step by step, or `run()` it."""
+        leaves = flatten(inputs, is_input)[0]
+        arrays = [np.asarray(t._data() if isinstance(t, Tensor) else t) for t in leaves]
+        feed = dict(zip(self.logical.inputs, arrays, strict=True))
+        return LockStep(self.cut, feed | {v: p._data() for p, v in self.logical.parameters.items()})
+
+    def __str__(self):
+        lines = [f"rank {self.global_rank} of {self.cut.mesh.n}: {len(self.graph.nodes)} nodes, {self.sent_bytes:,} bytes sent",
+                 "collectives: " + (", ".join(f"{n} {name}" for name, n in self.collectives.items()) or "none"),
+                 "memory: " + ", ".join(f"{name} {n:,} bytes" for name, n in self.memory.items())]
+        return "\n".join(lines + [f"{name}: {p}, here {p.local_shape}" for name, p in self.parameters.items()])
+
+
+def compile(net: Callable, *inputs, device_num: int, global_rank: int = 0, **settings) -> LocalProgram:
+    """The program that one of `device_num` ranks would run, made without them.
+
+    Args:
+        net: a Cell or function of tensors; a training step such as nn.TrainOneStepCell, or value_and_grad's.
+        inputs: its (logical) arguments; Parameters are neither changed nor laid out.
+        device_num, global_rank: for how many devices, and for which of them.
+        settings: keys of set_auto_parallel_context, as far as they concern the compiler.
+
+    >>> from minispore import Tensor, ops
+    >>> product = ops.MatMul().shard(((2, 1), (1, 2)))
+    >>> program = compile(product, Tensor([[1.0, 2.0]] * 4), Tensor([[1.0, 2.0]] * 2), device_num=4, global_rank=3)
+    >>> program.graph.nodes[-3].outs[0].shape, dict(program.collectives)
+    ((2, 1), {'AllGather': 2})
+    """
+    if not isinstance(device_num, int) or device_num < 1 or not 0 <= global_rank < device_num:
+        raise ValueError(f"compile: global_rank={global_rank!r} of device_num={device_num!r}; ranks are 0 … device_num - 1")
+    state = current()
+    leaves, skeleton = flatten((inputs, {}), is_input)
+    run = getattr(net, "_run", net)
+    before, state.compiler = state.compiler, Compiler({**state.parallel, **settings, "device_num": device_num})
+    try:
+        graph, _ = trace(run, leaves, skeleton)
+        shown = {"trace": graph.show()}
+        simplify(graph)
+        shown["simplify"] = graph.show()
+        cut = state.compiler.cut(graph, [t.layout if isinstance(t, Tensor) else None for t in leaves])
+    finally:
+        state.compiler = before
+    shown["complete"] = "\n".join(f"{v!r}: {cut.plan.layout[v]}" for v in (*graph.inputs, *graph.parameters.values(),
+                                                                           *(v for n in graph.nodes for v in n.outs)))
+    return LocalProgram(shown, graph, cut, global_rank)
+
+
+def parameter_layouts(program: LocalProgram) -> dict[str, Placement]:
+    """All parameters' layouts by name, the whole ones too."""
+    return {p.name: Placement(program.cut.mesh, v.shape, program.cut.plan.layout.get(v, whole(len(v.shape))))
+            for p, v in program.logical.parameters.items() if isinstance(p, Parameter)}
