@@ -11,6 +11,7 @@ them. What a subclass says:
     flops      for the cost model; bytes follow from the shapes
     linear     which inputs may be partial sums together, e.g. Add ((0, 1),), Mul ((0,), (1,))
     local      the op that runs on slices, where it isn't the op itself (Reshape's target, OneHot's offset)
+    windows    what a slice of an input must have beyond its own piece (a convolution's neighbouring rows)
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -105,6 +106,11 @@ class Primitive(Shardable):
 
     def local(self, rule: Rule, pieces: dict[str, Piece]) -> "Primitive":
         return self
+
+    def windows(self, rule: Rule, pieces: dict[str, Piece]) -> dict[tuple[int, int], tuple[int, int]]:
+        """{(input, dim): (first index, how many)} where `local` works on other indices than the piece's own; zeros outside.
+        How many must be the same for all pieces."""
+        return {}
 
     # ---- calling it -------------------------------------------------------------------------------
 

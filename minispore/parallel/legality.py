@@ -1,4 +1,5 @@
 """Whether a strategy is legal: it is checked against the op's rule, and turned into mesh axes for the rule's factors."""
+from itertools import takewhile
 from math import log2, prod
 
 from minispore.ops.rule import Rule
@@ -48,7 +49,7 @@ class Check:
                     raise self.error(f"{at}, which does not divide {shape[d]}")
                 split = factor_counts(dim, n, self.rule)
                 if split is None:
-                    raise self.error(f"{at}, but this op needs that dim whole")
+                    raise self.error(f"{at}, but {self._divisible(dim)}")
                 for f, c in split.items():
                     if counts.setdefault(f, c) != c:
                         raise self.error(f"{at}, but {where[f]}, which belongs to it, by {counts[f]}; they must agree")
@@ -95,7 +96,7 @@ class Check:
         """A dim's axes on its factors, outermost first."""
         split = factor_counts(dim, self.mesh.count(axes), self.rule)
         if split is None:
-            raise self.error(f"{at}, but this op needs that dim whole")
+            raise self.error(f"{at}, but {self._divisible(dim)}")
         out, rest = {}, list(axes)
         for f, n in split.items():
             mine = []
@@ -142,6 +143,15 @@ class Check:
                 spare.remove(axis)
                 dims[d] = (*dims[d], axis)
         return TensorLayout(tuple(dims))
+
+    def _divisible(self, dim) -> str:
+        """Why a dim can't be split so, though its size could."""
+        outer = prod(self.rule.sizes[f] for f in takewhile(self.rule.splittable, dim))
+        if not dim or not self.rule.splittable(dim[0]):
+            return "this op needs that dim whole"
+        by = " or ".join(str(n) for n in range(1, outer + 1) if outer % n == 0)
+        return (f"for these shapes this op can split it only by {by}: what belongs to it in the op's other tensors must be "
+                "divisible too")
 
     # ---- messages ----------------------------------------------------------------------------------------
 
