@@ -396,8 +396,9 @@ def test_settings_are_accepted_or_refused_in_words():
     assert net.get_inputs() == (X,) and list(net.init_parameters_data()) == list(net.get_parameters())
     with pytest.raises(ValueError, match="set_comm_fusion: -1"):
         net.set_comm_fusion(-1)
-    with pytest.raises(NotImplementedError, match="Cell.shard: layouts come with semi-auto parallel"):
-        net.shard(((1, 1),))
+    assert net.shard(((1, 1),), parameter_plan={"weight": (2, 1)}) is net and net.weight.strategy.ins == ((2, 1),)
+    with pytest.raises(ValueError, match="parameter_plan names 'w'; the cell's parameters are weight, bias"):
+        net.shard(parameter_plan={"w": (2, 1)})
     with pytest.raises(NotImplementedError, match="Cell.place"):
         net.place("worker", 0)
 

@@ -288,6 +288,18 @@ def test_a_message_of_another_size_never_arrives():
     fails(2, program, "rank 0 can't come any more")
 
 
+def test_waiting_for_different_messages_is_no_mistake():
+    """Ranks 0 and 1 wait long, with one tag, for messages of different sizes."""
+    import time
+    def program(c):
+        if c.rank < 2:
+            return c.receive(3 + c.rank, "float64", 2, 7).wait().size
+        time.sleep(0.4)
+        for to in range(2):
+            c.send(np.ones(3 + to), to, 7)
+    assert on_ranks(3, program) == [3, 4, None]
+
+
 def test_time_runs_out(monkeypatch):
     monkeypatch.setenv("MINISPORE_TIMEOUT", "0.2")
     import time

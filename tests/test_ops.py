@@ -133,15 +133,24 @@ def test_rules_hold_on_slices(name, data):
 
 
 def split_run(op, rule, factor, piece, ins):
-    local = op.local(rule, {factor: piece})
+    local, windows = op.local(rule, {factor: piece}), op.windows(rule, {factor: piece})
     cut = []
-    for x, term in zip(ins, rule.ins, strict=True):
+    for i, (x, term) in enumerate(zip(ins, rule.ins, strict=True)):
         for d, dim in enumerate(term):
-            if dim and dim[0] == factor:
+            if (i, d) in windows:
+                x = window_of(x, d, *windows[i, d])
+            elif dim and dim[0] == factor:
                 x = np.split(x, piece.count, d)[piece.index]
         cut.append(np.array(x, order="C"))
     out = local.compute(local.infer(*map(Tensor.from_numpy, cut)), cut)
     return out if isinstance(out, list) else [out]
+
+
+def window_of(x, d, first, many):
+    """`many` entries of dim d from `first` on, zeros outside."""
+    before, after = max(-first, 0), max(first + many - x.shape[d], 0)
+    wide = np.pad(x, [(before, after) if k == d else (0, 0) for k in range(x.ndim)])
+    return wide.take(range(first + before, first + before + many), d)
 
 
 def combine(op, rule, factor, pieces):

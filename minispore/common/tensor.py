@@ -9,14 +9,22 @@ from numbers import Number
 import numpy as np
 
 from minispore.common import dtype as mstype
-from minispore.common.errors import TraceError
+from minispore.common.errors import TraceError, script_line
 from minispore.common.recorder import recorder
+from minispore.common.state import current
 
 
 @cache
 def _ops():
     from minispore import ops
     return ops
+
+
+def _uncompiled() -> str:
+    """What to do for Python to see values: programs of logical tensors are compiled in both modes."""
+    if current().compiler is None:
+        return "run in ms.PYNATIVE_MODE"
+    return "use hybrid_parallel or data_parallel mode, in which PYNATIVE_MODE runs op by op: a logical program is always compiled"
 
 
 class Tensor:
@@ -121,9 +129,9 @@ class Tensor:
             self._array, self._value = self._value.make(), None         # initial values that were put off
         if self._array is None:
             raise TraceError(
-                f"Python asked for the value of a tensor of shape {self.shape} ({self.dtype}) while the graph is "
-                "traced: in GRAPH_MODE values exist only when the compiled graph runs. Use ops instead "
-                "(ops.select for a branch), move the line out of construct, or run in ms.PYNATIVE_MODE")
+                f"Python asked for the value of a tensor of shape {self.shape} ({self.dtype}) at {script_line()} while a graph "
+                "is traced: values exist only when the compiled graph runs. Use ops instead (ops.select for a branch), move the "
+                f"line out of what is compiled, or {_uncompiled()}")
         return self._array
 
     def asnumpy(self) -> np.ndarray:
@@ -157,10 +165,11 @@ class Tensor:
 
     def __bool__(self):
         if self._array is None:
+            maker = f"the output of {self._value.node.op.name}" if self._value.node else repr(self._value)
             raise TraceError(
-                f"a Python branch (if, while, and, or, assert) on a tensor of shape {self.shape} in GRAPH_MODE: its "
-                "value exists only when the compiled graph runs. Use ops.select(condition, a, b), or run in "
-                "ms.PYNATIVE_MODE")
+                f"a Python branch (if, while, and, or, assert) at {script_line()} on {maker}, a tensor of shape {self.shape}, "
+                "while a graph is traced: its value exists only when the compiled graph runs. Use ops.select(condition, a, b), "
+                f"or {_uncompiled()}")
         return bool(self.item())
 
     def __len__(self):

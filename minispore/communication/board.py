@@ -8,6 +8,7 @@ from hashlib import blake2b
 import numpy as np
 
 OPS = ("", "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Barrier", "Send", "Receive")
+MESSAGES = {OPS.index("Send"), OPS.index("Receive")}
 RUNNING, WAITING, ENDED, FAILED = 0, 1, 2, 3
 STATE, GROUP, SEQUENCE, OP, DTYPE, COUNT, DETAIL, DONE = range(8)
 COLUMNS = 8
@@ -45,11 +46,12 @@ class Board:
         return [r for r in ranks if r not in self.unknown and self.rows[r, STATE] >= ENDED]
 
     def mismatch(self, ranks) -> int | None:
-        """A rank that waits in the same group and place as this one, but in another operation."""
+        """A rank that waits in the same group and place as this one, but in another operation. Messages have no such place:
+        who waits for one may well differ from who waits for another."""
         mine = self.rows[self.rank]
         for r in ranks:
             row = self.rows[r]
-            if (r != self.rank and r not in self.unknown and row[STATE] == WAITING
+            if (r != self.rank and not MESSAGES & {row[OP], mine[OP]} and r not in self.unknown and row[STATE] == WAITING
                     and row[GROUP] == mine[GROUP] and row[SEQUENCE] == mine[SEQUENCE]
                     and tuple(row[OP:DONE]) != tuple(mine[OP:DONE])):
                 return r

@@ -41,7 +41,7 @@ class Node:
     outs: tuple[Value, ...]
     scope: str = ""                     # the cell that called it, e.g. "conv1"
     single: bool = True                 # the op returns one tensor, not a tuple
-    line: str = ""                      # where the user's script calls an op that has a strategy
+    line: str = ""                      # where in the user's script it is called
 
 
 @dataclass(eq=False)

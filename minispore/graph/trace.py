@@ -62,8 +62,7 @@ class Tracer(Recorder):
     def apply(self, op, tensors):
         specs = op.infer(*tensors)
         node = self.graph.add(op, map(self.value_of, tensors), specs, random.path())
-        if op.strategy is not None:
-            node.line = script_line()
+        node.line = script_line()
         return self.finish(node)
 
     def assign(self, parameter, tensor):

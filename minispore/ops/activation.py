@@ -155,6 +155,9 @@ class Softplus(Unary):
 class PReLU(Composite):
     """x where x > 0, else weight · x; weight (1,) or one value for each of dim 1 (He et al., 2015)."""
 
+    def rule(self, x, weight):
+        return "..., 1" if weight == (1,) else "n c ..., c"
+
     def __call__(self, x, weight):
         if weight.shape != (1,) and (x.ndim < 2 or weight.shape != x.shape[1:2]):
             raise ValueError(f"PReLU: x {x.shape} needs a weight of shape (1,) or {x.shape[1:2]}, got {weight.shape}")

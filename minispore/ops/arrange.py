@@ -6,6 +6,7 @@ import numpy as np
 from minispore.common.tensor import Tensor
 from minispore.ops import functional as F
 from minispore.ops.primitive import Composite, normal_axis
+from minispore.ops.rule import whole_dims
 
 
 class ExpandDims(Composite):
@@ -46,6 +47,9 @@ class Unstack(Composite):
     axis: int = 0
     num: int | None = None
 
+    def rule(self, x):
+        return " ".join(whole_dims(len(x), [normal_axis(self.axis, len(x), self)]))
+
     def __call__(self, x):
         axis = normal_axis(self.axis, x.ndim, self)
         if self.num is not None and self.num != x.shape[axis]:
@@ -58,6 +62,9 @@ class Split(Composite):
     """`output_num` equal parts along an axis, as a tuple."""
     axis: int = 0
     output_num: int = 1
+
+    def rule(self, x):
+        return " ".join(whole_dims(len(x), [normal_axis(self.axis, len(x), self)]))
 
     def __call__(self, x):
         axis = normal_axis(self.axis, x.ndim, self)

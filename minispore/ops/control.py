@@ -91,6 +91,7 @@ class Assign(Primitive):
 
 class AssignBy(Composite):
     """Base of AssignAdd and AssignSub: a Parameter's new value from its old one."""
+    assigned = (0,)
 
     def __call__(self, parameter, value):
         return Assign()(parameter, self.new(parameter, value))

@@ -2,9 +2,11 @@
 
 Shapes: x (n, i, h, w), weight (o, i, kh, kw), out (n, o, p, q). With groups the channels are (g i) and (g o): each group
 is a convolution of its own. The portable forwards add up the kernel's taps; the CPU's are in device/kernels/conv.py.
+
+Rows and columns may be split: each rank then gets the rows next to its own besides (`windows`), with zeros for the padding.
 """
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import ClassVar
 
 import numpy as np
@@ -12,94 +14,19 @@ import numpy as np
 from minispore.common import dtype as mstype
 from minispore.device import kernels
 from minispore.ops.primitive import Primitive, Spec, demand_float, namespace
-
-
-def pair(value, what: str) -> tuple[int, int]:
-    """(height, width) from an int, a pair, or MindSpore's (1, 1, h, w)."""
-    values = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
-    values = values[2:] if len(values) == 4 else values
-    if len(values) != 2 or any(not isinstance(v, (int, np.integer)) or v < 1 for v in values):
-        raise ValueError(f"{what} {value!r} must be a positive whole number or a pair of them (height, width)")
-    return int(values[0]), int(values[1])
-
-
-def four(value, what: str) -> tuple[int, int, int, int]:
-    """(top, bottom, left, right) from an int, a pair (height, width) or four."""
-    values = (value,) * 4 if isinstance(value, (int, np.integer)) else tuple(value)
-    values = (values[0], values[0], values[1], values[1]) if len(values) == 2 else values
-    if len(values) != 4 or any(not isinstance(v, (int, np.integer)) or v < 0 for v in values):
-        raise ValueError(f"{what} {value!r} must be a whole number ≥ 0, or four: top, bottom, left, right")
-    return tuple(map(int, values))
-
-
-@dataclass(frozen=True)
-class Window:
-    """A window of taps that slides over a plane: what convolutions and pooling have in common.
-
-    ceil_mode: a last window that would hang over the edge counts too, if it begins inside.
-    """
-    kernel: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    pad_mode: str = "valid"
-    pad: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    ceil_mode: bool = False
-
-    def __post_init__(self):
-        if self.pad_mode not in ("same", "valid", "pad"):
-            raise ValueError(f"pad_mode {self.pad_mode!r} must be 'same', 'valid' or 'pad'")
-        if self.pad_mode != "pad" and any(self.pad):
-            raise ValueError(f"padding {self.pad} is only used with pad_mode='pad', pad_mode is {self.pad_mode!r}; "
-                             "set pad_mode='pad' or leave padding 0")
-
-    def spans(self) -> tuple[int, int]:
-        """Height and width that the dilated kernel covers."""
-        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
-
-    def pads(self, plane: tuple[int, int]) -> tuple[int, int, int, int]:
-        """(top, bottom, left, right); 'same' puts the odd one at the bottom and on the right."""
-        if self.pad_mode != "same" and not self.ceil_mode:
-            return self.pad
-        out = []
-        for n, s, span, (low, high) in zip(plane, self.stride, self.spans(), (self.pad[:2], self.pad[2:]), strict=True):
-            if self.pad_mode == "same":
-                total = max((-(-n // s) - 1) * s + span - n, 0)
-                out += [total // 2, total - total // 2]
-            else:
-                steps = min(-(-(n + low + high - span) // s), (n + low - 1) // s)
-                out += [low, max(high, steps * s + span - n - low)]
-        return tuple(out)
-
-    def plane(self, plane: tuple[int, int], op: Primitive, shape) -> tuple[int, int]:
-        """Height and width of the output."""
-        top, bottom, left, right = self.pads(plane)
-        padded = (plane[0] + top + bottom, plane[1] + left + right)
-        if any(p < s for p, s in zip(padded, self.spans(), strict=True)):
-            raise ValueError(f"{op.name}: the kernel {self.kernel} covers {self.spans()}, more than the padded plane "
-                             f"{padded} of the input {shape}; use a smaller kernel or pad_mode='same'")
-        return tuple((p - s) // step + 1 for p, s, step in zip(padded, self.spans(), self.stride, strict=True))
-
-    def taps(self, out_plane: tuple[int, int]):
-        """(k, l, slices of the padded plane that tap (k, l) sees), row by row."""
-        for k in range(self.kernel[0]):
-            for l in range(self.kernel[1]):
-                at = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in
-                      zip((k, l), self.dilation, out_plane, self.stride, strict=True)]
-                yield k, l, (slice(None), slice(None), *at)
-
-    def padded(self, x, fill: float):
-        """x with its padding, in a new array."""
-        xp, (top, bottom, left, right) = namespace(x), self.pads(tuple(x.shape[2:]))
-        h, w = x.shape[2:]
-        out = xp.full((*x.shape[:2], h + top + bottom, w + left + right), fill, dtype=x.dtype)
-        out[:, :, top:top + h, left:left + w] = x
-        return out
+from minispore.ops.rule import bind
+from minispore.ops.window import Line, Window, four, pair
 
 
 class Convolving(Primitive):
-    """Base of the three: they work group by group. `axes`: where the groups lie in the inputs and in the output."""
+    """Base of the three: they work group by group. `axes`: where the groups lie in the inputs and in the output.
+
+    roles: what the inputs and the output are to the convolution. fetched: the one of which a piece needs more than its own.
+    """
     arity, linear = 2, ((0,), (1,))
     axes: ClassVar[tuple[int, int, int]]
+    roles: ClassVar[tuple[str, str, str]]
+    fetched: ClassVar[str] = "x"
 
     def plain(self, a, b):
         """One group's values, by the array API."""
@@ -132,6 +59,41 @@ class Convolving(Primitive):
             one.kernel(part, *map(np.ascontiguousarray, ins))
             place[...] = part
 
+    # ---- on slices ------------------------------------------------------------------------------------
+
+    def rule(self, *shapes):
+        """Rows r and columns c are cut as x and out can be cut alike."""
+        shapes = [*shapes, self.infer(*(Spec(s, mstype.float32) for s in shapes)).shape]
+        at = dict(zip(self.roles, shapes, strict=True))
+        i, o = ("i", "o") if self.groups_of.group == 1 else ("(g i)", "(g o)")
+        terms = {"x": f"n {i} (r R) (c C)", "w": f"{o} i K L", "out": f"n {o} (r P) (c Q)"}
+        a, b, out = (terms[role] for role in self.roles)
+        return bind(f"{a}, {b} -> {out}", shapes[:2], shapes[2:],
+                    **{f: gcd(x, y) for f, x, y in zip("rc", at["x"][2:], at["out"][2:], strict=True)})
+
+    def lines(self, rule) -> dict[str, Line]:
+        """How the window slides along the whole rows and columns."""
+        size, window = rule.sizes, self.groups_of.window
+        plane, out = (size["r"] * size["R"], size["c"] * size["C"]), (size["r"] * size["P"], size["c"] * size["Q"])
+        lows = window.pads(plane)[::2]
+        return dict(zip("rc", map(Line, plane, out, window.spans(), window.stride, lows), strict=True))
+
+    def windows(self, rule, pieces):
+        i = self.roles.index(self.fetched)
+        return {(i, d): line.seen(pieces[f]) if self.fetched == "x" else line.seeing(pieces[f])
+                for d, (f, line) in enumerate(self.lines(rule).items(), 2) if f in pieces}
+
+    def local_conv(self, rule, pieces) -> "Conv2D":
+        """The convolution of a slice: its channels and groups, and only what padding isn't among the rows fetched."""
+        conv, lines = self.groups_of, self.lines(rule)
+        top, bottom, left, right = conv.window.pads(tuple(line.values for line in lines.values()))
+        pads = {"r": (top, bottom), "c": (left, right)}
+        for f in pieces.keys() & pads.keys():
+            pads[f] = (0, 0) if self.fetched == "x" else lines[f].padding(pieces[f])
+        g, o = (pieces[f].count if f in pieces else 1 for f in "go")
+        return replace(conv, out_channel=conv.out_channel // (g * o), group=conv.group // g, pad_mode="pad",
+                       pad=(*pads["r"], *pads["c"]))
+
 
 @dataclass(frozen=True)
 class Conv2D(Convolving):
@@ -147,7 +109,7 @@ class Conv2D(Convolving):
     stride: int | tuple = 1
     dilation: int | tuple = 1
     group: int = 1
-    axes = (1, 0, 1)
+    axes, roles = (1, 0, 1), ("x", "w", "out")
 
     def __post_init__(self):
         set_ = object.__setattr__
@@ -172,9 +134,6 @@ class Conv2D(Convolving):
     @property
     def window(self) -> Window:
         return Window(self.kernel_size, self.stride, self.pad_mode, self.pad, self.dilation)
-
-    def rule(self, x, w):
-        return "n i H W, o i K L -> n o P Q" if self.group == 1 else "n (g i) H W, (g o) i K L -> n (g o) P Q"
 
     def infer(self, x, w):
         if len(x.shape) != 4 or not mstype.is_float(x.dtype):
@@ -210,8 +169,7 @@ class Conv2D(Convolving):
         return 2 * prod(self.infer(x, w).shape) * prod(w.shape[1:])
 
     def local(self, rule, pieces):
-        g, o = (pieces[f].count if f in pieces else 1 for f in "go")
-        return replace(self, out_channel=self.out_channel // (g * o), group=self.group // g)
+        return self.local_conv(rule, pieces)
 
 
 @dataclass(frozen=True)
@@ -219,7 +177,7 @@ class Conv2DBackpropInput(Convolving):
     """Conv2D's transpose in x: each output's gradient, times the weight, added where the kernel looked."""
     conv: Conv2D
     shape: tuple
-    axes = (1, 0, 1)
+    axes, roles, fetched = (1, 0, 1), ("out", "w", "x"), "out"
 
     @property
     def groups_of(self):
@@ -229,10 +187,8 @@ class Conv2DBackpropInput(Convolving):
         return replace(self, conv=self.conv.one_group(), shape=(self.shape[0], self.shape[1] // self.conv.group, *self.shape[2:]))
 
     def local(self, rule, pieces):
-        return replace(self, conv=self.conv.local(rule, pieces))
-
-    def rule(self, dout, w):
-        return "n o P Q, o i K L -> n i H W" if self.conv.group == 1 else "n (g o) P Q, (g o) i K L -> n (g i) H W"
+        plane = (n // (pieces[f].count if f in pieces else 1) for f, n in zip("rc", self.shape[2:], strict=True))
+        return replace(self, conv=self.local_conv(rule, pieces), shape=(*self.shape[:2], *plane))
 
     def infer(self, dout, w):
         return Spec((dout.shape[0], w.shape[1] * self.conv.group, *self.shape[2:]), dout.dtype)
@@ -262,7 +218,7 @@ class Conv2DBackpropFilter(Convolving):
     """Conv2D's transpose in the weight: each tap's inputs times the output's gradient, summed over n, p, q."""
     conv: Conv2D
     shape: tuple
-    axes = (1, 1, 0)
+    axes, roles = (1, 1, 0), ("out", "x", "w")
 
     @property
     def groups_of(self):
@@ -272,10 +228,7 @@ class Conv2DBackpropFilter(Convolving):
         return replace(self, conv=self.conv.one_group(), shape=(self.shape[0] // self.conv.group, *self.shape[1:]))
 
     def local(self, rule, pieces):
-        return replace(self, conv=self.conv.local(rule, pieces))
-
-    def rule(self, dout, x):
-        return "n o P Q, n i H W -> o i K L" if self.conv.group == 1 else "n (g o) P Q, n (g i) H W -> (g o) i K L"
+        return replace(self, conv=self.local_conv(rule, pieces))
 
     def infer(self, dout, x):
         return Spec((dout.shape[1], x.shape[1] // self.conv.group, *self.shape[2:]), dout.dtype)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from minispore.common.parameter import Parameter
 from minispore.ops import functional as F
 from minispore.ops.primitive import Composite, demand_float, normal_axis, rounded_once, wide
+from minispore.ops.rule import whole_dims
 
 
 def normalised(x, axes, epsilon):
@@ -24,6 +25,11 @@ class LayerNorm(Composite):
     begin_norm_axis: int = 1
     begin_params_axis: int = 1
     epsilon: float = 1e-7
+
+    def rule(self, x, gamma, beta):
+        first, begin = (normal_axis(a, len(x), self) for a in (self.begin_norm_axis, self.begin_params_axis))
+        names = whole_dims(len(x), range(first, len(x)))
+        return ", ".join(map(" ".join, (names, names[begin:], names[begin:])))
 
     @rounded_once
     def __call__(self, x, gamma, beta):
@@ -47,6 +53,10 @@ class BatchNorm(Composite):
     epsilon: float = 1e-5
     momentum: float = 0.1
     data_format: str = "NCHW"
+    assigned = (3, 4)
+
+    def rule(self, *shapes):
+        return "n c ..., c, c, c, c"
 
     def __call__(self, x, scale, bias, mean, variance):
         _demand_channels(self, x, scale, bias, mean, variance)
@@ -79,6 +89,10 @@ class GroupNorm(Composite):
     num_groups: int
     epsilon: float = 1e-5
 
+    def rule(self, x, gamma, beta):
+        names = whole_dims(len(x), range(1, len(x)))
+        return f"{' '.join(names)}, {names[1]}, {names[1]}"
+
     @rounded_once
     def __call__(self, x, gamma, beta):
         _demand_channels(self, x, gamma, beta)
@@ -92,6 +106,11 @@ class GroupNorm(Composite):
 class RmsNorm(Composite):
     """(y, 1/rms) over the last dims, those of gamma; y = x / √(mean x² + epsilon) · gamma (Zhang and Sennrich, 2019)."""
     epsilon: float = 1e-6
+
+    def rule(self, x, gamma):
+        lead = len(x) - len(gamma)
+        names = whole_dims(len(x), range(lead, len(x)))
+        return f"{' '.join(names)}, {' '.join(names[lead:])}"
 
     @rounded_once
     def __call__(self, x, gamma):
@@ -108,11 +127,16 @@ class L2Normalize(Composite):
     axis: int | tuple = 0
     epsilon: float = 1e-4
 
+    def axes(self, ndim):
+        axes = (self.axis,) if isinstance(self.axis, int) else tuple(self.axis)
+        return tuple(normal_axis(a, ndim, self) for a in axes)
+
+    def rule(self, x):
+        return " ".join(whole_dims(len(x), self.axes(len(x))))
+
     @rounded_once
     def __call__(self, x):
-        axes = (self.axis,) if isinstance(self.axis, int) else tuple(self.axis)
-        axes = tuple(normal_axis(a, x.ndim, self) for a in axes)
-        return x * F.rsqrt(F.maximum(F.sum(F.square(x), axes, True), self.epsilon))
+        return x * F.rsqrt(F.maximum(F.sum(F.square(x), self.axes(x.ndim), True), self.epsilon))
 
 
 def _channels(t, x):

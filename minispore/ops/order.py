@@ -79,11 +79,11 @@ class ArgSort(Primitive):
 class GatherD(Primitive):
     """out[…, j, …] = x[…, index[…, j, …], …] along an axis; all other dims agree (MindSpore: `ops.GatherD()(x, dim, index)`)."""
     dim: int = 0
-    arity, linear = 2, ((0,),)
+    arity, linear, call_attributes = 2, ((0,),), ("dim",)
 
     def take(self, *args):
         if len(args) == 3:                      # MindSpore has the dim between the tensors
-            return GatherD(int(args[1])).take(args[0], args[2])
+            args = args[0], args[2], int(args[1])
         return super().take(*args)
 
     def rule(self, x, index):
@@ -153,6 +153,9 @@ class Sort(Composite):
     axis: int = -1
     descending: bool = False
 
+    def rule(self, x):
+        return along(x, self.axis, self, "X")[0]
+
     def __call__(self, x):
         index = ArgSort(self.axis, self.descending)(x)
         return GatherD(self.axis)(x, index), index
@@ -162,6 +165,9 @@ class Sort(Composite):
 class TopK(Composite):
     """(values, indices) of the k largest along the last axis, in descending order (MindSpore: `ops.TopK()(x, k)`)."""
     sorted: bool = True
+
+    def rule(self, x):
+        return "... X"
 
     def __call__(self, x, k):
         return F.topk(x, k)

@@ -4,8 +4,8 @@ from dataclasses import astuple, dataclass
 from math import inf, prod
 
 from minispore.device import kernels
-from minispore.ops.conv import Window, four, pair
 from minispore.ops.primitive import Primitive, Spec, demand_float, namespace
+from minispore.ops.window import Window, four, pair
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ them. What a subclass says:
     flops      for the cost model; bytes follow from the shapes
     linear     which inputs may be partial sums together, e.g. Add ((0, 1),), Mul ((0,), (1,))
     local      the op that runs on slices, where it isn't the op itself (Reshape's target, OneHot's offset)
+    windows    what a slice of an input must have beyond its own piece (a convolution's neighbouring rows)
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,8 +43,30 @@ class Piece(NamedTuple):
     count: int
 
 
+class Shardable:
+    """What can be told how to lie over the ranks: primitives, and composites of them."""
+    strategy: ClassVar[Strategy | None] = None  # what `shard` asked for; set on the instance
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def shard(self, in_strategy=None, out_strategy=None):
+        """Say how the op's inputs (and outputs) are split where the program is a logical one (semi-auto parallel).
+
+        Args:
+            in_strategy: one tuple of split counts an input, e.g. ((2, 1), (1, 4)), or a `Layout`'s tensor layouts; None
+                for an input that nothing is asked of.
+            out_strategy: the same for the outputs, where they shall not be what follows from the inputs.
+
+        Returns: this op, changed (MindSpore: `Primitive.shard`).
+        """
+        object.__setattr__(self, "strategy", strategy_of(self.name, in_strategy, out_strategy))
+        return self
+
+
 @dataclass(frozen=True)
-class Primitive:
+class Primitive(Shardable):
     """Base of all ops (MindSpore: `mindspore.ops.Primitive`). See the module's docstring."""
 
     arity: ClassVar[int | None] = 1             # tensors in; None: any number, also as one tuple
@@ -56,11 +79,6 @@ class Primitive:
     overwrites: ClassVar[bool] = False          # cpu may write into the memory of an input of the output's shape and dtype
     fresh: ClassVar[bool] = False               # its values differ from run to run (random numbers)
     widens: ClassVar[bool] = True               # 16-bit floats are computed in float32 and rounded once
-    strategy: ClassVar[Strategy | None] = None  # what `shard` asked for; set on the instance
-
-    @property
-    def name(self) -> str:
-        return type(self).__name__
 
     # ---- what a subclass says -------------------------------------------------------------------
 
@@ -89,19 +107,12 @@ class Primitive:
     def local(self, rule: Rule, pieces: dict[str, Piece]) -> "Primitive":
         return self
 
+    def windows(self, rule: Rule, pieces: dict[str, Piece]) -> dict[tuple[int, int], tuple[int, int]]:
+        """{(input, dim): (first index, how many)} where `local` works on other indices than the piece's own; zeros outside.
+        How many must be the same for all pieces."""
+        return {}
+
     # ---- calling it -------------------------------------------------------------------------------
-
-    def shard(self, in_strategy=None, out_strategy=None) -> "Primitive":
-        """Say how the op's inputs (and outputs) are split where the program is a logical one (semi-auto parallel).
-
-        Args:
-            in_strategy: one tuple of split counts an input, e.g. ((2, 1), (1, 4)), or a `Layout`'s tensor layouts.
-            out_strategy: the same for the outputs, where they shall not be what follows from the inputs.
-
-        Returns: this op, changed (MindSpore: `Primitive.shard`).
-        """
-        object.__setattr__(self, "strategy", strategy_of(self.name, in_strategy, out_strategy))
-        return self
 
     def __call__(self, *args):
         op, tensors = self.take(*args)
@@ -186,12 +197,75 @@ def wide(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Composite:
-    """An op made of other ops: it has MindSpore's name and attributes, but its rule, gradient and cost are its parts'."""
+class Pin(Primitive):
+    """Its tensors as they are, for a strategy to hold on to: what `shard` on a Composite puts before and behind it.
+
+    label: the composite's name, for messages. terms: the dims of the tensors, as on one side of a rule.
+    """
+    label: str
+    terms: str
+    arity, widens = None, False
 
     @property
     def name(self) -> str:
-        return type(self).__name__
+        return self.label
+
+    def rule(self, *shapes):
+        return f"{self.terms} -> {self.terms}"
+
+    def infer(self, *xs):
+        return [Spec(x.shape, x.dtype) for x in xs]
+
+    def forward(self, *xs):
+        return xs
+
+    def gradient(self, *xs_outs_douts):
+        return xs_outs_douts[-1]
+
+    def flops(self, *xs):
+        return 0
+
+
+@dataclass(frozen=True)
+class Composite(Shardable):
+    """An op made of other ops: it has MindSpore's name and attributes, but its gradient and cost are its parts'.
+
+    Its layouts are its parts' too. `shard` pins its inputs and outputs; the left side of a rule says which strategies are legal.
+    """
+    assigned: ClassVar[tuple] = ()              # inputs that are Parameters it gives new values: they can't be pinned
+
+    def __init_subclass__(cls):
+        if "__call__" in vars(cls):
+            cls.__call__ = _pinning(cls.__call__)
+
+    def rule(self, *shapes) -> str:
+        """Which dims of the inputs belong together, and which (upper-case) must be whole: a rule without its right side."""
+        return ", ".join(["..."] * len(shapes))
+
+
+def _pinning(call):
+    """A composite's call, with its tensors pinned where it has a strategy and a graph is recorded."""
+    @wraps(call)
+    def pinned(self, *args, **kwargs):
+        if self.strategy is None or recorder() is None:
+            return call(self, *args, **kwargs)
+        ins, outs = self.strategy.ins, self.strategy.outs
+        if ins is not None:
+            xs, skeleton = flatten((args, kwargs), is_tensor)
+            terms = self.rule(*(x.shape for x in xs))
+            pins = Pin(self.name, terms).shard(ins)(*xs)
+            pins = [x if i in self.assigned else pin for i, (x, pin) in enumerate(zip(xs, pins, strict=True))]
+            args, kwargs = unflatten(skeleton, pins)
+        result = call(self, *args, **kwargs)
+        if outs is not None:
+            ys, skeleton = flatten(result, is_tensor)
+            if len(ys) != len(outs):
+                raise ValueError(f"{self.name}.shard: out_strategy {outs} has {len(outs)} entries for {len(ys)} outputs; give "
+                                 "one tuple an output")
+            result = unflatten(skeleton, [Pin(f"{self.name}, output {i}", "...").shard((out,))(y)[0]
+                                          for i, (y, out) in enumerate(zip(ys, outs, strict=True))])
+        return result
+    return pinned
 
 
 def specs(spec) -> list[Spec]:

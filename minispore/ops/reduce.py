@@ -8,7 +8,7 @@ import numpy as np
 from minispore.common import dtype as mstype
 from minispore.ops import functional as F
 from minispore.ops.primitive import Composite, Primitive, Spec, namespace, normal_axis
-from minispore.ops.rule import letters
+from minispore.ops.rule import letters, whole_dims
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,9 @@ class ArgMaxWithValue(Composite):
     axis: int = 0
     keep_dims: bool = False
     place: ClassVar[type] = Argmax
+
+    def rule(self, x):
+        return " ".join(whole_dims(len(x), [normal_axis(self.axis, len(x), self)]))
 
     def __call__(self, x):
         index = F.expand_dims(self.place(self.axis)(x), self.axis)

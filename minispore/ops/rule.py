@@ -38,8 +38,8 @@ class Rule:
         return [f for f in self.sizes if self.splittable(f)]
 
 
-def bind(text: str, ins: Iterable[Shape], outs: Iterable[Shape]) -> Rule:
-    """The rule `text` for these shapes; ValueError where it doesn't fit.
+def bind(text: str, ins: Iterable[Shape], outs: Iterable[Shape], **known: int) -> Rule:
+    """The rule `text` for these shapes; ValueError where it doesn't fit. known: sizes of factors that the shapes don't tell.
 
     >>> rule = bind("m k, k n -> m n", [(4, 6), (6, 8)], [(4, 8)])
     >>> rule.sizes, rule.contracted("k")
@@ -53,7 +53,7 @@ def bind(text: str, ins: Iterable[Shape], outs: Iterable[Shape]) -> Rule:
                          f"there are {len(ins)} and {len(outs)}")
     shapes = ins + outs
     terms = [_dims(term, shape, text) for term, shape in zip(left + right, shapes, strict=True)]
-    sizes = _sizes(terms, shapes, text)
+    sizes = _sizes(terms, shapes, text, known)
     terms = [tuple(() if n == 1 and all(sizes[f] != 1 for f in dim) else dim
                    for dim, n in zip(term, shape, strict=True)) for term, shape in zip(terms, shapes, strict=True)]
     return Rule(tuple(terms[:len(ins)]), tuple(terms[len(ins):]), sizes)
@@ -73,8 +73,8 @@ def _dims(term: str, shape: Shape, text: str) -> list[Dim]:
     return dims
 
 
-def _sizes(terms: list[list[Dim]], shapes: list[Shape], text: str) -> dict[str, int]:
-    sizes: dict[str, int] = {}
+def _sizes(terms: list[list[Dim]], shapes: list[Shape], text: str, known: dict[str, int]) -> dict[str, int]:
+    sizes = dict(known)
     flat = [(dim, n) for term, shape in zip(terms, shapes, strict=True) for dim, n in zip(term, shape, strict=True)]
     for dim, n in flat:
         if len(dim) == 1:
@@ -85,8 +85,8 @@ def _sizes(terms: list[list[Dim]], shapes: list[Shape], text: str) -> dict[str, 
         if solvable is None:
             raise ValueError(f"rule '{text}': the sizes of {unknown[0][0]} can't be told from the shapes {shapes}")
         dim, n = solvable
-        known = prod(sizes[f] for f in dim if f in sizes)
-        sizes[next(f for f in dim if f not in sizes)] = n // known if known else 0
+        told = prod(sizes[f] for f in dim if f in sizes)
+        sizes[next(f for f in dim if f not in sizes)] = n // told if told else 0
     for dim, n in flat:
         whole = prod(sizes[f] for f in dim)
         broadcast = n == 1 and len(dim) == 1 and re.fullmatch(r"e\d+", dim[0])
@@ -132,3 +132,12 @@ def reshape_rule(old: Shape, new: Shape) -> Rule:
 def letters(n: int) -> list[str]:
     """n factor names, for rules that are made for a number of dims."""
     return list("abcdfghijklmnopqrst"[:n])
+
+
+def whole_dims(n: int, whole: Iterable[int]) -> list[str]:
+    """n factor names, of which some may not be split.
+
+    >>> whole_dims(3, [1])
+    ['a', 'B', 'c']
+    """
+    return [name.upper() if i in whole else name for i, name in enumerate(letters(n))]

@@ -62,6 +62,12 @@ class NamedLayout:
     alias_name: tuple
     tensor_map: tuple
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of pieces of each dim."""
+        size = {"None": 1, **dict(zip(self.alias_name, self.device_matrix, strict=True))}
+        return tuple(prod(size[name] for name in (e if isinstance(e, tuple) else (e,))) for e in self.tensor_map)
+
     def __repr__(self):
         return f"Layout({self.device_matrix}, {self.alias_name})({', '.join(map(repr, self.tensor_map))})"
 

@@ -9,6 +9,7 @@ from minispore.common.state import current
 from minispore.communication.management import communicator
 from minispore.ops.primitive import Primitive
 from minispore.ops.shape import StridedSlice
+from minispore.parallel.halo import Halo
 from minispore.parallel.layout import local_shape
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.redistribution import Move
@@ -141,7 +142,58 @@ class PermuteOver(Between):
         np.copyto(out, x if self.source == me else comm.receive(out.shape, out.dtype, self.source, _PERMUTE).wait())
 
 
-_PERMUTE = 0x4001           # the tag of PermuteOver's messages
+@dataclass(frozen=True)
+class HaloOver(Between):
+    """Each rank's window of `dim`, of which it has piece number `place` of `length`: what it lacks comes from its neighbours,
+    and is zero outside the whole."""
+    dim: int = 0
+    begins: tuple[int, ...] = ()
+    size: int = 0
+    length: int = 0
+    place: int = 0
+
+    def overlap(self, reader: int, owner: int) -> tuple[int, int]:
+        """[from, to) of the whole, that window number `reader` has of piece number `owner`."""
+        begin, own = self.begins[reader], owner * self.length
+        return max(begin, own), min(begin + self.size, own + self.length)
+
+    def part(self, array, start: int, stop: int, first: int):
+        """[start, stop) of the whole, in an array that begins at `first`."""
+        return array[(*(slice(None),) * self.dim, slice(start - first, stop - first))]
+
+    def cpu(self, out, x):
+        comm, me, others = communicator(), self.place, [k for k in range(len(self.ranks)) if k != self.place]
+        for other in others:
+            start, stop = self.overlap(other, me)
+            if start < stop:
+                comm.send(self.part(x, start, stop, me * self.length), self.ranks[other], _HALO)
+        out[...] = 0
+        for owner in (me, *others):
+            start, stop = self.overlap(me, owner)
+            if start < stop:
+                mine = self.part(out, start, stop, self.begins[me])
+                mine[...] = self.part(x, start, stop, me * self.length) if owner == me else \
+                    comm.receive(mine.shape, out.dtype, self.ranks[owner], _HALO).wait()
+
+    def joint(self, xs):
+        whole, length = np.concatenate(xs, self.dim), self.length * len(xs)
+        outs = []
+        for begin in self.begins:
+            start, stop = max(begin, 0), min(begin + self.size, length)
+            out = np.zeros((*whole.shape[:self.dim], self.size, *whole.shape[self.dim + 1:]), whole.dtype)
+            if start < stop:
+                self.part(out, start, stop, begin)[...] = self.part(whole, start, stop, 0)
+            outs.append(out)
+        return outs
+
+    def sent(self, out_shape: tuple) -> int:
+        """Values that this rank sends."""
+        rows = sum(max(stop - start, 0) for k in range(len(self.ranks)) if k != self.place
+                   for start, stop in [self.overlap(k, self.place)])
+        return rows * prod(out_shape) // self.size
+
+
+_PERMUTE, _HALO = 0x4001, 0x4002            # the tags of PermuteOver's and HaloOver's messages
 
 
 def operation(mesh: Mesh, move: Move, rank: int, shape: tuple) -> Primitive:
@@ -155,6 +207,8 @@ def operation(mesh: Mesh, move: Move, rank: int, shape: tuple) -> Primitive:
         sources = permute_sources(mesh, move)
         return PermuteOver(tuple(range(mesh.n)), sources[rank], tuple(r for r, s in enumerate(sources) if s == rank))
     ranks, kind = mesh.group(rank, move.axes), move.src.kind
+    if isinstance(move, Halo):
+        return HaloOver(ranks, move.dim, move.begins, move.size, move.length, ranks.index(rank))
     return {"all_reduce": lambda: AllReduceOver(ranks, kind),
             "all_gather": lambda: AllGatherOver(ranks, move.dim),
             "reduce_scatter": lambda: ReduceScatterOver(ranks, move.dim, kind),
@@ -189,6 +243,8 @@ def joint_move(mesh: Mesh, move: Move, xs: list[np.ndarray], shape: tuple) -> li
 
 def sent_values(op: Primitive, out_shape: tuple) -> int:
     """Values that one rank sends in a collective of ring or pairwise algorithms."""
+    if isinstance(op, HaloOver):
+        return op.sent(out_shape)
     n, size = len(op.ranks), prod(out_shape)
     share = {AllReduceOver: 2 * size * (n - 1) // n, AllGatherOver: size * (n - 1) // n,
              ReduceScatterOver: size * (n - 1), AllToAllOver: size * (n - 1) // n}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from minispore.graph.ir import Graph, Node, Value
 from minispore.ops.rule import Rule
+from minispore.parallel.halo import halo_cost
 from minispore.parallel.layout import TensorLayout, whole
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.redistribution import INFINITE, cheapest, remember, route
@@ -118,6 +119,7 @@ class Completion:
                    for v, lay in zip(node.ins, ins, strict=True) if not self.free(v))
         for v, lay in zip(node.outs, outs, strict=True):
             cost += route(self.mesh, v.shape, lay, self.hint(v) or lay.reduced())[0]
+        cost += halo_cost(self.mesh, node, self.plan.rule[node], assignment, ins)
         return (self.repeated(node, assignment, carry) if self.thrifty else 1, cost), ins, outs
 
     def repeated(self, node, assignment, carry) -> int:

@@ -1,4 +1,5 @@
 """Whether a strategy is legal: it is checked against the op's rule, and turned into mesh axes for the rule's factors."""
+from itertools import takewhile
 from math import log2, prod
 
 from minispore.ops.rule import Rule
@@ -26,7 +27,8 @@ class Check:
         """The assignments over the `free` axes that realise the in_strategy, the row-major one first."""
         ins = self.strategy.ins
         if len(ins) != len(self.rule.ins):
-            raise self.error(f"has {len(ins)} entries for {len(self.rule.ins)} inputs {self._shapes()}; give one tuple an input")
+            raise self.error(f"has {len(ins)} entries for {len(self.rule.ins)} inputs of shape "
+                             f"{', '.join(map(str, self.shapes))}; give one tuple an input")
         if any(isinstance(e, NamedLayout) for e in ins):
             named = self.named(ins)
             return [named] if set().union(*named.values()) <= set(free) else []
@@ -47,7 +49,7 @@ class Check:
                     raise self.error(f"{at}, which does not divide {shape[d]}")
                 split = factor_counts(dim, n, self.rule)
                 if split is None:
-                    raise self.error(f"{at}, but this op needs that dim whole")
+                    raise self.error(f"{at}, but {self._divisible(dim)}")
                 for f, c in split.items():
                     if counts.setdefault(f, c) != c:
                         raise self.error(f"{at}, but {where[f]}, which belongs to it, by {counts[f]}; they must agree")
@@ -62,12 +64,11 @@ class Check:
     def named(self, ins) -> Assignment:
         """{factor: axes} of tensor layouts."""
         assignment, where = {}, {}
+        owner = {}
         for i, (term, shape, entry) in enumerate(zip(self.rule.ins, self.shapes, ins, strict=True)):
             if entry is None:
                 continue
-            layout = named_layout(self.mesh, entry)
-            if len(layout.dims) != len(shape):
-                raise self.error(f"gives input {i} of shape {shape} the layout {entry} of {len(layout.dims)} dims")
+            layout = self._named(entry, f"input {i} of shape {shape}", len(shape))
             for d, (dim, axes) in enumerate(zip(term, layout.dims, strict=True)):
                 at = f"splits dim {d} of input {i} (shape {shape}) over {entry.tensor_map[d]!r}"
                 if shape[d] % self.mesh.count(axes):
@@ -76,16 +77,26 @@ class Check:
                     if assignment.setdefault(f, mine) != mine:
                         raise self.error(f"{at}, but {where[f]}, which belongs to it, otherwise; they must agree")
                     where.setdefault(f, f"dim {d} of input {i}")
-        used = [a for axes in assignment.values() for a in axes]
-        if len(set(used)) < len(used):
-            raise self.error("uses a device axis for two different dims; an axis can split one of the op's dims")
+                    for other in (owner.setdefault(a, f) for a in mine):
+                        if other != f:
+                            raise self.error(f"{at}, an axis that splits {where[other]} already; an axis can split one of the "
+                                             "op's dims")
         return assignment
+
+    def _named(self, entry: NamedLayout, what: str, ndim: int) -> TensorLayout:
+        """A named layout in the mesh's axes."""
+        if len(entry.tensor_map) != ndim:
+            raise self.error(f"gives {what} the layout {entry} of {len(entry.tensor_map)} dims; give each dim an entry")
+        if prod(entry.device_matrix) != self.mesh.n:
+            raise self.error(f"gives {what} the layout {entry}, whose device matrix has {prod(entry.device_matrix)} devices; "
+                             "make their product the number of devices")
+        return named_layout(self.mesh, entry)
 
     def _spread(self, dim, axes, at) -> Assignment:
         """A dim's axes on its factors, outermost first."""
         split = factor_counts(dim, self.mesh.count(axes), self.rule)
         if split is None:
-            raise self.error(f"{at}, but this op needs that dim whole")
+            raise self.error(f"{at}, but {self._divisible(dim)}")
         out, rest = {}, list(axes)
         for f, n in split.items():
             mine = []
@@ -100,22 +111,22 @@ class Check:
         outs = self.strategy.outs
         if len(outs) != len(made):
             raise self.error(f"has {len(outs)} entries for {len(made)} outputs; give one tuple an output")
-        wanted = [lay.reduced() if entry is None else self._out(entry, term, lay)
-                  for entry, term, lay in zip(outs, self.rule.outs, made, strict=True)]
-        for entry, term, lay in zip(outs, self.rule.outs, wanted, strict=True):
+        wanted = []
+        for i, (entry, term, lay) in enumerate(zip(outs, self.rule.outs, made, strict=True)):
             shape = tuple(prod(self.rule.sizes[f] for f in dim) for dim in term)
-            if not fits_shape(self.mesh, shape, lay):
-                raise self.error(f"asks for the output as {entry}, which does not divide its shape {shape}")
+            wanted.append(lay.reduced() if entry is None else self._out(entry, lay, f"output {i} of shape {shape}"))
+            if not fits_shape(self.mesh, shape, wanted[-1]):
+                raise self.error(f"splits output {i} of shape {shape} by {entry}, which does not divide it")
         return wanted
 
-    def _out(self, entry, term, made) -> TensorLayout:
+    def _out(self, entry, made: TensorLayout, what: str) -> TensorLayout:
         if isinstance(entry, NamedLayout):
-            layout = named_layout(self.mesh, entry)
-            if len(layout.dims) != len(term):
-                raise self.error(f"gives the output of {len(term)} dims the layout {entry}")
-            return layout
-        if len(entry) != len(term):
-            raise self.error(f"gives the output of {len(term)} dims the {len(entry)} counts {entry}; give one count a dim")
+            return self._named(entry, what, len(made.dims))
+        if len(entry) != len(made.dims):
+            raise self.error(f"gives {what} the {len(entry)} counts {entry}; give one count a dim")
+        if self.mesh.n % prod(entry):
+            raise self.error(f"splits {what} by {entry}: that needs {prod(entry)} devices, which does not divide the "
+                             f"{self.mesh.n} there are")
         dims, sizes = list(made.dims), self.mesh.sizes
         spare = sorted(made.partial) + [a for a in self.mesh.axes if a not in made.partial | made.axes]
         for d, n in enumerate(entry):
@@ -127,10 +138,20 @@ class Check:
                 rest = n // self.mesh.count(dims[d])
                 axis = next((a for a in spare if rest % sizes[a] == 0), None)
                 if axis is None:
-                    raise self.error(f"asks for {prod(entry)} output pieces, which {self.mesh.n} devices can't give")
+                    raise self.error(f"splits {what} by {entry}, which can't be laid out on {self.mesh.n} = "
+                                     f"{' · '.join(map(str, sizes))} devices")
                 spare.remove(axis)
                 dims[d] = (*dims[d], axis)
         return TensorLayout(tuple(dims))
+
+    def _divisible(self, dim) -> str:
+        """Why a dim can't be split so, though its size could."""
+        outer = prod(self.rule.sizes[f] for f in takewhile(self.rule.splittable, dim))
+        if not dim or not self.rule.splittable(dim[0]):
+            return "this op needs that dim whole"
+        by = " or ".join(str(n) for n in range(1, outer + 1) if outer % n == 0)
+        return (f"for these shapes this op can split it only by {by}: what belongs to it in the op's other tensors must be "
+                "divisible too")
 
     # ---- messages ----------------------------------------------------------------------------------------
 
@@ -141,7 +162,7 @@ class Check:
                           + (f" the nearest legal strategy is {near}" if near else " no strategy fits these shapes"))
 
     def nearest(self) -> tuple | None:
-        asked = [e if isinstance(e, tuple) else () for e in self.strategy.ins or ()]
+        asked = [e.counts if isinstance(e, NamedLayout) else e or () for e in self.strategy.ins or ()]
 
         def distance(strategy):
             pairs = zip(strategy, [*asked, *[()] * len(strategy)], strict=False)
@@ -150,10 +171,7 @@ class Check:
         legal = [as_strategy(self.rule, c) for c in candidates(self.rule, self.mesh)]
         return min(legal, key=lambda s: (distance(s), s), default=None)
 
-    def _shapes(self) -> str:
-        return ", ".join(map(str, self.shapes))
 
-
-def layout_of_input(check: Check, index: int) -> TensorLayout:
-    """The layout an in_strategy gives one input, in the row-major choice of axes."""
-    return term_layout(check.rule.ins[index], check.options(list(check.mesh.axes))[0])
+def layouts_of_input(check: Check, index: int) -> list[TensorLayout]:
+    """The layouts an in_strategy can give one input, that of the row-major choice of axes first."""
+    return list(dict.fromkeys(term_layout(check.rule.ins[index], a) for a in check.options(list(check.mesh.axes))))

@@ -17,7 +17,7 @@ from minispore.ops.primitive import Primitive
 from minispore.ops.rule import Rule, bind
 from minispore.parallel.complete import Completion
 from minispore.parallel.layout import TensorLayout, fits_shape, whole
-from minispore.parallel.legality import Check, layout_of_input
+from minispore.parallel.legality import Check, layouts_of_input
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.optimizer import Sharding, share_out
 from minispore.parallel.partition import Partitioned, partition
@@ -87,8 +87,9 @@ def rule_of(node: Node) -> Rule:
     state = current()
     if op.name not in state.warned:
         state.warned.add(op.name)
-        warn(f"{op.name} has no sharding rule, so it is computed on whole tensors on every rank; give it a rule(*shapes) "
-             "such as '... -> ...' if it works on slices")
+        if state.rank == 0:
+            warn(f"{describe(node)} has no sharding rule, so it is computed on whole tensors on every rank; give it a "
+                 "rule(*shapes) such as '... -> ...' if it works on slices")
     ins = tuple(tuple((f"R{i}_{d}",) for d in range(len(s))) for i, s in enumerate(shapes))
     outs = tuple(tuple((f"S{i}_{d}",) for d in range(len(v.shape))) for i, v in enumerate(node.outs))
     sizes = {f: n for terms, many in ((ins, shapes), (outs, [v.shape for v in node.outs]))
@@ -123,7 +124,7 @@ def asked_of_parameters(graph: Graph, mesh: Mesh, rules, checks) -> dict[Value, 
     ValueError if two strategies give one parameter different ones.
     """
     of_value: dict[Value, Parameter] = {v: p for p, v in graph.parameters.items()}
-    asked: dict[Value, tuple[TensorLayout, Check]] = {}
+    asked: dict[Value, tuple[list[TensorLayout], Check]] = {}       # the layouts that suit all, and who asked first
     origin = {v: v for v in of_value}
     for node in graph.nodes:
         if len(node.ins) == 1 and len(node.outs) == 1 and node.ins[0] in origin and rules[node].ins == rules[node].outs:
@@ -132,14 +133,15 @@ def asked_of_parameters(graph: Graph, mesh: Mesh, rules, checks) -> dict[Value, 
     wishes += [(origin[v], check, i) for node, check in checks.items() if check.strategy.ins is not None
                for i, v in enumerate(node.ins) if v in origin and check.strategy.ins[i] is not None]
     for parameter, check, i in wishes:
-        layout = layout_of_input(check, i)
-        if parameter in asked and asked[parameter][0] != layout:
-            other = asked[parameter]
-            raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts: "
-                             f"{other[0]} by {other[1].where} with strategy {other[1].strategy}, and {layout} by "
-                             f"{check.where} with strategy {check.strategy}. Give both ops strategies that agree on it")
-        asked[parameter] = layout, check
-    return {v: [layout] for v, (layout, _) in asked.items()}
+        mine = layouts_of_input(check, i)
+        theirs, other = asked.get(parameter, (mine, check))
+        both = [layout for layout in theirs if layout in mine]
+        if not both:
+            raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts on "
+                             f"{mesh.n} devices: {theirs[0]} by {other.where} with strategy {other.strategy}, and "
+                             f"{mine[0]} by {check.where} with strategy {check.strategy}. Give both strategies that agree on it")
+        asked[parameter] = both, other
+    return {v: layouts[:1] for v, (layouts, _) in asked.items()}
 
 
 def rows(mesh: Mesh, shape: tuple) -> TensorLayout:

@@ -8,9 +8,10 @@ from itertools import count
 from typing import NamedTuple
 
 from minispore.graph.ir import Graph, Node, Value
-from minispore.ops.primitive import Piece, Primitive
+from minispore.ops.primitive import Piece, Pin, Primitive
 from minispore.parallel.collectives import operation
 from minispore.parallel.complete import Plan
+from minispore.parallel.halo import Halo, halos
 from minispore.parallel.layout import TensorLayout, local_shape, region, whole
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.redistribution import Move, cheapest, remember
@@ -85,7 +86,11 @@ class Partitioned:
         new.inputs = [local(Held(v, self.plan.layout[v])) for v in old.inputs]
         new.parameters = {p: local(Held(v, self.plan.layout[v])) for p, v in old.parameters.items()}
         for step in self.steps:
-            ins, outs = tuple(map(local, step.ins)), tuple(map(local, step.outs))
+            ins = tuple(map(local, step.ins))
+            if isinstance(step.do, Node) and isinstance(step.do.op, Pin):   # a name for strategies: nothing is computed
+                at.update(zip(step.outs, ins, strict=True))
+                continue
+            outs = tuple(map(local, step.outs))
             if isinstance(step.do, Node):
                 node = Node(self.local_op(step.do, rank), ins, outs, step.do.scope, step.do.single)
             else:
@@ -118,8 +123,20 @@ def partition(graph: Graph, plan: Plan, finals: dict[Value, TensorLayout], apart
                 remember(mine, (move,))
         return Held(v, goal, use if goal not in mine else 0)
 
+    wide: dict[tuple[Held, Halo], Held] = {}
+
+    def widen(node: Node, ins: list[Held]) -> tuple[Held, ...]:
+        for i, halo in halos(mesh, node, plan.rule[node], plan.assignment[node], plan.want[node]):
+            key = ins[i], halo
+            if key not in wide:                 # the gradient to the filter needs the rows that the convolution needed
+                v, layout, use = ins[i]
+                wide[key] = Held(graph.value(halo.shape(v.shape), v.dtype), layout, use)
+                cut.steps.append(Step(halo, (ins[i],), (wide[key],)))
+            ins[i] = wide[key]
+        return tuple(ins)
+
     for node in graph.nodes:
-        ins = tuple(bring(v, layout) for v, layout in zip(node.ins, plan.want[node], strict=True))
+        ins = widen(node, [bring(v, layout) for v, layout in zip(node.ins, plan.want[node], strict=True)])
         cut.steps.append(Step(node, ins, tuple(Held(v, plan.layout[v]) for v in node.outs)))
         for v in node.outs:
             have[v] = [plan.layout[v]]

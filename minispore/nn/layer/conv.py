@@ -7,7 +7,7 @@ from minispore.common.initializer import HeUniform, Uniform, initializer
 from minispore.common.parameter import Parameter
 from minispore.nn.cell import Cell
 from minispore.nn.layer.checks import only_nchw, positive
-from minispore.ops.conv import pair
+from minispore.ops.window import pair
 
 
 class Conv2d(Cell):

@@ -2,7 +2,7 @@
 from minispore import ops
 from minispore.nn.cell import Cell
 from minispore.nn.layer.checks import only_nchw
-from minispore.ops.conv import four
+from minispore.ops.window import four
 
 
 class MaxPool2d(Cell):
