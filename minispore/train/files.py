@@ -1,6 +1,10 @@
 """Checkpoint files by their names: where they are, what they are, what is in them."""
 import os
 import re
+from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
+
+import numpy as np
 
 from minispore.common.errors import warn
 from minispore.train import ckpt_format, safetensors_format
@@ -18,14 +22,33 @@ def read_entries(ckpt_file_name) -> tuple[list[Entry], dict, str]:
     file = _existing(os.fspath(ckpt_file_name))
     with open(file, "rb") as f:
         data = f.read()
-    try:
+    with naming(file):
         return *decode(data, file), file
+
+
+def map_entries(ckpt_file_name) -> tuple[dict[str, np.ndarray | str], dict, str]:
+    """(entries, note, file name) of a file that is only read where an entry's values are looked at; who does so checks them
+    with `check_one(name, value, note)` if there is a note, `naming` the file."""
+    wait_for_async_save()
+    file = _existing(os.fspath(ckpt_file_name))
+    with open(file, "rb") as f:
+        data = mmap(f.fileno(), 0, access=ACCESS_READ) if os.path.getsize(file) else b""
+    with naming(file):
+        entries, note = decode(memoryview(data), file, verify=False)
+    return dict(entries), note, file
+
+
+@contextmanager
+def naming(file: str):
+    """Damage found inside is a ValueError that names the file."""
+    try:
+        yield
     except Damage as e:
         raise ValueError(f"load_checkpoint: {file} is damaged: {e}. Use another copy, or an earlier one: "
                          "train.latest_checkpoint(folder, prefix) finds the newest that is whole") from None
 
 
-def decode(data: bytes, file: str) -> tuple[list[Entry], dict]:
+def decode(data, file: str, verify: bool = True) -> tuple[list[Entry], dict]:
     """(entries, note) of a file's bytes, whichever format they are in."""
     if not data:
         raise ValueError(f"load_checkpoint: {file} is empty; whatever wrote it was cut off. Use another copy")
@@ -36,16 +59,17 @@ def decode(data: bytes, file: str) -> tuple[list[Entry], dict]:
             if file.endswith(".safetensors"):
                 raise
         else:
-            return safetensors_format.decode(data)
+            return safetensors_format.decode(data, verify)
     others = {b"PK": "a zip archive, as PyTorch's files and .npz are", b"\x93NUMPY": "a numpy array", b"\x89HDF": "HDF5",
               b"\x80": "a pickle", b"\x1f\x8b": "compressed with gzip"}
+    head = bytes(data[:8])
     for begin, what in others.items():
-        if data.startswith(begin):
+        if head.startswith(begin):
             raise ValueError(f"load_checkpoint: {file} is {what}; it must be a .ckpt of MindSpore's or a safetensors file")
-    if data[:1] != b"\x0a" and not data.startswith(ckpt_format.varint(ckpt_format.NOTE << 3 | ckpt_format.BYTES)):
+    if head[:1] != b"\x0a" and not head.startswith(ckpt_format.varint(ckpt_format.NOTE << 3 | ckpt_format.BYTES)):
         raise ValueError(f"load_checkpoint: {file} is neither a .ckpt of MindSpore's nor a safetensors file (it begins with "
-                         f"{data[:8]!r}); it is something else, encrypted, or damaged")
-    return ckpt_format.decode(data)
+                         f"{head!r}); it is something else, encrypted, or damaged")
+    return ckpt_format.decode(data, verify)
 
 
 def file_name(name, format: str) -> str:
