@@ -3,6 +3,8 @@ import os
 from contextlib import suppress
 from time import monotonic
 
+import numpy as np
+
 from minispore.common.state import LOGICAL_MODES, current
 from minispore.common.tensor import Tensor
 from minispore.communication.management import get_group_size, get_rank
@@ -137,8 +139,8 @@ class ModelCheckpoint(Callback):
         if self.config.save_checkpoint_steps:
             due = args.cur_step_num >= self._last_step + self.config.save_checkpoint_steps
         else:
-            due = bool(self.config.save_checkpoint_seconds) and \
-                monotonic() - self._last_time >= self.config.save_checkpoint_seconds
+            seconds = self.config.save_checkpoint_seconds
+            due = bool(seconds) and agreed(monotonic() - self._last_time >= seconds)
         if due:
             self._save(args)
 
@@ -270,6 +272,14 @@ class ModelCheckpoint(Callback):
         if self._claim:
             give_up(*self._claim)
             self._claim = None
+
+
+def agreed(due: bool) -> bool:
+    """Rank 0's answer, where ranks save parts of one checkpoint: by their own clocks they would save different steps."""
+    state = current()
+    if state.size == 1 or state.parallel["parallel_mode"] not in LOGICAL_MODES:
+        return due
+    return bool(state.world.broadcast(np.array([due], np.uint8), 0).wait()[0])
 
 
 def _step_in_epoch(args) -> int:

@@ -2,6 +2,8 @@
 import os
 import re
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from mmap import ACCESS_READ, mmap
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from minispore.common.errors import warn
 from minispore.train import ckpt_format, safetensors_format
 from minispore.train.background import wait_for_async_save
-from minispore.train.entries import Damage, Entry
+from minispore.train.entries import Damage, Entry, check_one, from_raw
 
 FORMATS = ("ckpt", "safetensors")
 
@@ -26,16 +28,52 @@ def read_entries(ckpt_file_name) -> tuple[list[Entry], dict, str]:
         return *decode(data, file), file
 
 
-def map_entries(ckpt_file_name) -> tuple[dict[str, np.ndarray | str], dict, str]:
-    """(entries, note, file name) of a file that is only read where an entry's values are looked at; who does so checks them
-    with `check_one(name, value, note)` if there is a note, `naming` the file."""
+@dataclass(frozen=True)
+class Place:
+    """Where a file has an array: `at` this byte, or in pieces (None)."""
+    at: int | None
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+def find_entries(ckpt_file_name) -> tuple[dict[str, Place | str], dict, str]:
+    """(places of the arrays, note, file name) of a file of which little more than that is read, and no checksum."""
     wait_for_async_save()
     file = _existing(os.fspath(ckpt_file_name))
-    with open(file, "rb") as f:
-        data = mmap(f.fileno(), 0, access=ACCESS_READ) if os.path.getsize(file) else b""
+    with _mapped(file) as data, naming(file):
+        entries, note = decode(data, file, verify=False)
+        begin, size = np.frombuffer(data, np.uint8).ctypes.data if data else 0, len(data)
+        places = {}
+        for name, value in entries:
+            if not isinstance(value, str):
+                at = value.ctypes.data - begin
+                value = Place(at if 0 <= at <= size else None, value.dtype, value.shape)
+            places[name] = value
+        del entries, data
+    return places, note, file
+
+
+def read_entry(file: str, name: str, place: Place, note: dict) -> np.ndarray:
+    """An array of a file, whose checksum is right if the file has one."""
     with naming(file):
-        entries, note = decode(memoryview(data), file, verify=False)
-    return dict(entries), note, file
+        if place.at is None:
+            return dict(read_entries(file)[0])[name]
+        with open(file, "rb") as f:
+            f.seek(place.at)
+            value = from_raw(f.read(prod(place.shape) * place.dtype.itemsize), place.dtype, place.shape, name)
+        if "minispore" in note:
+            check_one(name, value, note)
+        return value
+
+
+@contextmanager
+def _mapped(file: str):
+    """A file's bytes, of which only those are read that are looked at."""
+    if not os.path.getsize(file):
+        yield memoryview(b"")
+        return
+    with open(file, "rb") as f:
+        yield memoryview(mmap(f.fileno(), 0, access=ACCESS_READ))       # goes with the last view of it
 
 
 @contextmanager

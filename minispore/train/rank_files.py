@@ -1,6 +1,6 @@
 """All ranks' files of one checkpoint, read as the logical tensors that they hold together.
 
-A file is only opened when something of it is wanted, and of it only what is wanted is read. What a file's own note says
+Of each file only its table of contents is read, and the arrays that are wanted. What a file's own note says
 of its slices, what a strategy file says and what shapes are there must agree; nothing is guessed or filled up.
 """
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,8 @@ import numpy as np
 from minispore.parallel.assemble import Uncovered, all_of, assemble
 from minispore.parallel.placement import Placement
 from minispore.parallel.strategy_file import Region, Stored, Strategy, everywhere
-from minispore.train.entries import Damage, check_one
-from minispore.train.files import map_entries, naming, some
+from minispore.train.entries import Damage
+from minispore.train.files import Place, find_entries, naming, read_entry, some
 from minispore.train.pieces import noted_slices
 
 NOTED = ("state", "appended")           # what a note says of the checkpoint as a whole
@@ -23,7 +23,7 @@ NOTED = ("state", "appended")           # what a note says of the checkpoint as 
 class RankFile:
     """One rank's file. slices: how the parameters lie of which it has a piece; all others in it are whole, if it is `noted`."""
     file: str
-    entries: dict[str, np.ndarray | str]
+    entries: dict[str, Place | str]
     note: dict
     rank: int | None
     slices: dict[str, Placement]
@@ -32,17 +32,14 @@ class RankFile:
     def noted(self) -> bool:
         return "minispore" in self.note
 
-    def read(self, name: str) -> np.ndarray | str:
-        """A value, whose checksum is right."""
-        with naming(self.file):
-            if self.noted:
-                check_one(name, self.entries[name], self.note)
-        return self.entries[name]
+    def read(self, name: str) -> np.ndarray:
+        """An array; ValueError names the file and the parameter if it is damaged."""
+        return read_entry(self.file, name, self.entries[name], self.note)
 
 
 def open_file(file: str) -> RankFile:
     """ValueError if the file is damaged, FileNotFoundError."""
-    entries, note, file = map_entries(file)
+    entries, note, file = find_entries(file)
     with naming(file):
         rank, slices = noted_slices(note)
         for name, placement in slices.items():

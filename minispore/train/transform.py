@@ -192,8 +192,8 @@ def rank_folders(who: str, folder, suffix: str = "") -> dict[int, str]:
         files = [f for f in _list(place) if f.endswith(suffix or tuple(f".{format}" for format in FORMATS))]
         files = sorted((f for f in files if "_breakpoint." not in f), key=_in_order)
         if not files:
-            raise FileNotFoundError(f"{who}: {place} has no file of rank {rank} that ends in "
-                                    f"{suffix or '.ckpt or .safetensors'}; put it there, or remove the folder if its slices are elsewhere, too")
+            raise FileNotFoundError(f"{who}: {place} has no file of rank {rank} ({suffix or '.ckpt, .safetensors'}); put it "
+                                    "there, or remove the folder if others have its slices, too")
         out[rank] = os.path.join(place, files[-1])
     return out
 
