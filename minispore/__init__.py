@@ -104,6 +104,7 @@ __all__ = [
     "mutable",
     "nn",
     "ops",
+    "parallel",
     "rank_list_for_transform",
     "release",
     "reset_auto_parallel_context",
@@ -126,6 +127,7 @@ __all__ = [
 # What a script may do without costs nothing until it is asked for.
 __getattr__ = missing(__name__, globals(), {
     "amp": "minispore.amp", "log": "minispore.log", "dataset": "minispore.dataset", "train": "minispore.train",
+    "parallel": "minispore.parallel",
     **dict.fromkeys(("Model", "async_ckpt_thread_status", "load_checkpoint", "load_param_into_net", "save_checkpoint"),
                     "minispore.train"),
     **dict.fromkeys(("build_searched_strategy", "load_distributed_checkpoint", "merge_pipeline_strategys",

@@ -52,9 +52,9 @@ def assemble(stored: Stored, want: Region, have: Collection[int], read: Callable
 
     Uncovered if they don't have all of it: nothing is ever filled up.
     """
-    found = pieces(stored, want)
-    if not found:                               # nothing of it: a dim of length 0
-        return read(next(r for r in stored.ranks if r in have))[tuple(slice(0, b - a) for a, b in want)]
+    found, shape = pieces(stored, want), [b - a for a, b in want]
+    if not found:                               # a dim of length 0
+        return np.empty(shape, read(next(r for r in stored.ranks if r in have)).dtype)
     out = None
     for region, holders in found.items():
         rank = next((r for r in holders if r in have), None)
@@ -64,7 +64,7 @@ def assemble(stored: Stored, want: Region, have: Collection[int], read: Callable
         if region == want:
             return piece
         if out is None:
-            out = np.empty([b - a for a, b in want], piece.dtype)
+            out = np.empty(shape, piece.dtype)
         common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(region, want, strict=True)]
         out[within(common, want)] = piece[within(common, region)]
     return out

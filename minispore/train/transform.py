@@ -13,7 +13,7 @@ from minispore.parallel.assemble import all_of, ranks_for
 from minispore.parallel.strategy_file import Region, Stored, Strategy, as_stored, build_searched_strategy, describe
 from minispore.train.atomic import make_folder, write_whole
 from minispore.train.entries import Entry
-from minispore.train.files import FORMATS
+from minispore.train.files import FORMATS, some
 from minispore.train.rank_files import RankFiles
 from minispore.train.serialization import save_entries
 
@@ -85,6 +85,8 @@ def transform_checkpoints(src_checkpoints_dir, dst_checkpoints_dir, ckpt_prefix,
     who = "transform_checkpoints"
     if output_format not in FORMATS:
         raise ValueError(f"{who}: output_format {output_format!r} is unknown; use one of {FORMATS}")
+    if os.path.realpath(src_checkpoints_dir) == os.path.realpath(dst_checkpoints_dir):
+        raise ValueError(f"{who}: {src_checkpoints_dir} is both source and destination; give another folder for the new files")
     dst = strategy(dst_strategy_file)
     source = RankFiles(who, rank_folders(who, src_checkpoints_dir), strategy(src_strategy_file))
     write_ranks(source, dst, os.fspath(dst_checkpoints_dir), ckpt_prefix, output_format)
@@ -107,6 +109,8 @@ def unified_safetensors(src_dir, src_strategy_file, dst_dir, merge_with_redundan
     source = RankFiles(who, rank_folders(who, src_dir, f"{file_suffix or ''}.safetensors"), strategy(src_strategy_file))
     names = {name: name if choice is True else choice for name in source.names
              if (choice := choice_func(name) if choice_func else True)}
+    if len(set(names.values())) < len(names):
+        raise ValueError(f"{who}: choice_func gives two parameters one name; names are {some(sorted(names.values()))}")
     only, count = split_dst_file or (None, None)
     if count is not None and not 1 <= only <= count:
         raise ValueError(f"{who}: split_dst_file={split_dst_file} must be (i, n) with i from 1 to n, or ()")
