@@ -15,6 +15,7 @@ from layout_runs import STRATEGIES, Net, laid_out, on_ranks, same, train, traini
 
 import minispore as ms
 from minispore import Parameter, Tensor, nn
+from minispore.common.initializer import Pending
 from minispore.communication import get_rank
 from minispore.nn.utils import no_init_parameters
 from minispore.parallel.assemble import all_of, assemble, pieces, ranks_for
@@ -752,6 +753,29 @@ def test_importing_minispore_imports_none_of_this():
             "print(minispore.transform_checkpoints.__module__, minispore.parallel.merge_sliced_parameter.__name__)")
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert out == ["[]", "minispore.train.transform merge_sliced_parameter"]
+
+
+def test_few_ranks_are_chosen():
+    rows, columns = (Stored(Placement(Mesh(4), (8,), TensorLayout(((axis,),)))) for axis in (0, 1))
+    assert pieces(rows, ((5, 6),)) == {((4, 8),): [2, 3]} and pieces(columns, ((0, 1),)) == {((0, 4),): [0, 2]}
+    assert ranks_for([(rows, ((5, 6),)), (columns, ((0, 1),))]) == [2]
+
+
+def test_the_last_file_of_a_folder(tmp_path):
+    os.makedirs(tmp_path / "src/rank_0")
+    for name, value in (("net-9_1", 9), ("net-10_1", 10), ("net-10_1_breakpoint", 0), ("a-11_1", 11)):
+        save_checkpoint({"w": Tensor(value)}, tmp_path / "src/rank_0" / name)
+    ms.transform_checkpoints(tmp_path / "src", tmp_path / "dst", "x")
+    assert ms.load_checkpoint(tmp_path / "dst/rank_0/x0.ckpt")["w"].tolist() == 10
+
+
+def test_what_is_loaded_is_never_drawn(tmp_path, monkeypatch):
+    save_checkpoint(nn.Dense(4, 2), tmp_path / "x")
+    with no_init_parameters():
+        net = nn.Dense(4, 2)
+    monkeypatch.setattr(Pending, "make", None)
+    ms.load_checkpoint(tmp_path / "x", net)
+    assert net.weight.asnumpy().tobytes() == ms.load_checkpoint(tmp_path / "x")["weight"].asnumpy().tobytes()
 
 
 def test_pieces_are_those_that_overlap():
