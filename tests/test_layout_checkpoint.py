@@ -493,9 +493,17 @@ def test_files_of_mindspores_need_the_strategy(tmp_path):
     with fails(ValueError, f"{files[1]} has shape (5, 4) for parameter 'w', it should be a slice of shape (4, 4) ((8, 4) as (a, "
                            "-) on 2 ranks)"):
         ms.transform_checkpoint_by_rank(0, dict(enumerate(files)), tmp_path / "out.ckpt", tmp_path / "s.json")
+    plain_ckpt(files[1], {"m": w[:3], "w": w[:4].astype(np.float64)})
+    with fails(ValueError, f"parameter 'w' is float32 in {files[0]} and float64 in {files[1]}; use files saved together"):
+        ms.transform_checkpoint_by_rank(0, dict(enumerate(files)), tmp_path / "out.ckpt", tmp_path / "s.json")
     plain_ckpt(files[1], {"m": w[:3]})
     with fails(ValueError, f"{files[1]} has no parameter 'w', of which rank 1 has a slice of shape (4, 4)"):
         ms.transform_checkpoint_by_rank(0, dict(enumerate(files)), tmp_path / "out.ckpt", tmp_path / "s.json")
+    plain_ckpt(files[0], {"m": w[:3]})              # the strategy has it, so it isn't just left as it is
+    net = nn.Dense(4, 8, has_bias=False)
+    net.weight.name = "w"
+    with fails(ValueError, f"{files[0]} has no parameter 'w', of which rank 0 has a slice of shape (4, 4)"):
+        ms.load_distributed_checkpoint(net, files, None, tmp_path / "s.json")
 
 
 def test_notes_that_lie(tmp_path):

@@ -68,7 +68,7 @@ def load_distributed_checkpoint(network, checkpoint_filenames=None, predict_stra
     pairs, missing = [], []
     for p in network.get_parameters():
         name = names.get(p.name, p.name)
-        if name not in source.names:
+        if name not in source.strategy and (name not in source.names or source.text(name) is not None):
             missing.append(p.name)
             continue
         placement = place_of(who, p, wanted.get(p.name))
