@@ -139,12 +139,19 @@ def _optimizer(key, value):
                          f"{value['parallel_optimizer_threshold']} must be ≥ 0 (KB)")
 
 
+def _strategy_files(key, value):
+    known = {"load_file", "save_file", "only_trainable_params"}
+    if value is not None and (not isinstance(value, dict) or set(value) - known):
+        raise ValueError(f"set_auto_parallel_context: {key}={value!r} must be a dict with keys among {sorted(known)}")
+
+
 _SEARCH = _one_of("recursive_programming", "sharding_propagation", "dynamic_programming", "ilp")
 CHECKS = {
     "device_num": _whole(1, 4096), "global_rank": _whole(0, 4095), "pipeline_stages": _whole(1, 4096),
     "parallel_mode": _one_of(*ParallelMode.MODE_LIST),
     "search_mode": _SEARCH, "auto_parallel_search_mode": _SEARCH,
-    "dataset_strategy": _dataset_strategy, "comm_fusion": _fusion, "all_reduce_fusion_config": _indices,
+    "dataset_strategy": _dataset_strategy, "strategy_ckpt_config": _strategy_files,
+    "comm_fusion": _fusion, "all_reduce_fusion_config": _indices,
     "parallel_optimizer_config": _optimizer,
     **dict.fromkeys(("gradients_mean", "gradient_fp32_sync", "loss_repeated_mean", "parameter_broadcast", "full_batch",
                      "enable_parallel_optimizer", "enable_alltoall", "pipeline_result_broadcast"), _flag),

@@ -6,5 +6,11 @@ from minispore.parallel.placement import Placement
 from minispore.parallel.shard import shard
 from minispore.parallel.simulate import LocalProgram, compile
 
-__getattr__ = missing(__name__, globals(), {"auto_parallel": "minispore.parallel.auto_parallel",
-                                            "AutoParallel": "minispore.parallel.auto_parallel"})
+# Imported when asked for: minispore.nn and minispore.train stand above this package.
+__getattr__ = missing(__name__, globals(), {
+    **dict.fromkeys(("build_searched_strategy", "merge_pipeline_strategys"), "minispore.parallel.strategy_file"),
+    **dict.fromkeys(("rank_list_for_transform", "transform_checkpoint_by_rank", "transform_checkpoints", "unified_safetensors"),
+                    "minispore.train.transform"),
+    **dict.fromkeys(("load_distributed_checkpoint", "merge_sliced_parameter"), "minispore.train.distributed"),
+    "auto_parallel": "minispore.parallel.auto_parallel", "AutoParallel": "minispore.parallel.auto_parallel",
+})

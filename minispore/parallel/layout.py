@@ -103,6 +103,31 @@ def device_arrangement(mesh: Mesh, layout: TensorLayout) -> tuple[list[int], lis
     return matrix, tensor_map
 
 
+def arranged(matrix: Iterable[int], tensor_map: Iterable) -> tuple[Mesh, TensorLayout]:
+    """The mesh and layout of which this is the device_arrangement. ValueError if it is no such thing.
+
+    >>> arranged([2, 4], [0, -1])
+    (Mesh(n=8), TensorLayout(dims=((1, 2), ()), partial=frozenset(), kind='sum'))
+    """
+    matrix, tensor_map = list(matrix), list(tensor_map)
+    mesh = Mesh(prod(matrix))
+    runs, rest = [], list(mesh.axes)
+    for n in matrix:
+        run = []
+        while rest and mesh.count(run) < n:
+            run.append(rest.pop(0))
+        if mesh.count(run) != n:
+            raise ValueError(f"device matrix {matrix}: its dims must be made of the prime factors {mesh.sizes} of {mesh.n} "
+                             "devices, in this order")
+        runs.append(run)
+    at = [[i for i in (e if isinstance(e, (list, tuple)) else [e]) if i != -1] for e in tensor_map]
+    used = [i for entry in at for i in entry]
+    if len(set(used)) < len(used) or any(not isinstance(i, int) or not 0 <= i < len(matrix) for i in used):
+        raise ValueError(f"tensor map {tensor_map}: its numbers must be -1, or each a different dim of the device matrix "
+                         f"{matrix}, counted from the right")
+    return mesh, TensorLayout(tuple(tuple(a for i in entry for a in runs[len(matrix) - 1 - i]) for entry in at))
+
+
 def named_layout(mesh: Mesh, named: NamedLayout) -> TensorLayout:
     """A layout written with names, in the mesh's axes: matrix axes take mesh axes of their prime factors, from the left."""
     matrix = named.device_matrix

@@ -16,6 +16,7 @@ from minispore.parallel.mesh import Mesh
 from minispore.parallel.optimizer import Sharding
 from minispore.parallel.partition import Partitioned
 from minispore.parallel.placement import Placement
+from minispore.parallel.strategy_file import keep_strategy
 
 
 class Compiler:
@@ -26,6 +27,7 @@ class Compiler:
 
     def __init__(self, settings: dict):
         self.settings = settings
+        self.strategy = {}              # how the parameters of its programs lie, for the strategy file
 
     @property
     def mesh(self) -> Mesh:
@@ -69,6 +71,7 @@ class Compiler:
         agree(graph, leaves)
         for p in {**graph.parameters, **graph.assigned}:
             lay_out(p, mesh, cut.plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p))
+        keep_strategy(self.strategy, {**graph.parameters, **graph.assigned}, mesh)
         return Program(cut.for_rank(state.rank), layouts)
 
 

@@ -3,7 +3,9 @@ import os
 from contextlib import suppress
 from time import monotonic
 
-from minispore.common.state import current
+import numpy as np
+
+from minispore.common.state import LOGICAL_MODES, current
 from minispore.common.tensor import Tensor
 from minispore.communication.management import get_group_size, get_rank
 from minispore.nn.cell import Cell
@@ -11,8 +13,9 @@ from minispore.train.atomic import claim, give_up, make_folder
 from minispore.train.background import wait_for_async_save
 from minispore.train.callback import Callback
 from minispore.train.files import FORMATS, free_prefix
+from minispore.train.pieces import take_part
 from minispore.train.serialization import appended, save_checkpoint
-from minispore.train.training_state import TrainingState, write_state
+from minispore.train.training_state import TrainingState, kept, write_state
 
 
 class CheckpointConfig:
@@ -23,7 +26,9 @@ class CheckpointConfig:
         save_checkpoint_seconds: save when so many seconds have passed since the last save.
         keep_checkpoint_max: keep the newest so many files of this run; goes before keep_checkpoint_per_n_minutes.
         keep_checkpoint_per_n_minutes: of every n minutes keep the last file. Neither: keep the newest alone.
-        integrated_save, enc_mode, remove_redundancy: accepted as in MindSpore.
+        integrated_save: in semi_auto_parallel and auto_parallel mode, True: save whole tensors, gathered from the ranks; False:
+            each rank saves its pieces, see save_checkpoint.
+        enc_mode, remove_redundancy: accepted as in MindSpore.
         async_save, crc_check, format: as in save_checkpoint.
         saved_network: a Cell to save instead of the training cell; such files have no training state.
         append_info: what to save beside the parameters: "epoch_num", "step_num" (of all epochs), "lr", and a dict
@@ -77,8 +82,9 @@ class ModelCheckpoint(Callback):
     `_1`, `_2`, … behind it. Each holds the whole training state: see load_training_state.
 
     Ranks of one job: in data parallel they have the same parameters, so of ranks with the same directory and prefix one
-    writes (rank 0, if it has this callback); a directory of its own for each, as MindSpore asks for, works too. In other
-    modes parameters differ, and two ranks with one directory and prefix are an error.
+    writes (rank 0, if it has this callback); a directory of its own for each, as MindSpore asks for, works too. So it is in
+    semi_auto_parallel and auto_parallel with integrated_save=True, where every rank must have this callback, since all
+    take part in the gathering. Where what ranks save differs, two with one directory and prefix are an error.
 
     Args:
         prefix: a str without "/", or a function of the callback's arguments that returns one, which is then the whole name.
@@ -133,8 +139,8 @@ class ModelCheckpoint(Callback):
         if self.config.save_checkpoint_steps:
             due = args.cur_step_num >= self._last_step + self.config.save_checkpoint_steps
         else:
-            due = bool(self.config.save_checkpoint_seconds) and \
-                monotonic() - self._last_time >= self.config.save_checkpoint_seconds
+            seconds = self.config.save_checkpoint_seconds
+            due = bool(seconds) and agreed(monotonic() - self._last_time >= seconds)
         if due:
             self._save(args)
 
@@ -175,7 +181,15 @@ class ModelCheckpoint(Callback):
             self._write(args, file, breakpoint)
             if not breakpoint:
                 self._keep(file)
+        elif self.config.integrated_save:
+            take_part(self._saved(args).values())
         self._latest = file
+
+    def _saved(self, args) -> dict[str, Tensor]:
+        """What is saved, in the order in which it is."""
+        if self.config.saved_network is not None:
+            return {p.name: p for p in self.config.saved_network.get_parameters()}
+        return kept("ModelCheckpoint", (args.train_network,))
 
     def _place(self, args) -> tuple[str, str]:
         """(folder, file name without suffix) for this step."""
@@ -190,7 +204,7 @@ class ModelCheckpoint(Callback):
     def _write(self, args, file: str, breakpoint: bool) -> None:
         config = self.config
         options = {"append_dict": self._append_dict(args), "async_save": config.async_save, "crc_check": config.crc_check,
-                   "format": config.format}
+                   "format": config.format, "integrated_save": config.integrated_save}
         if config.saved_network is not None:
             save_checkpoint(config.saved_network, file, **options)
             return
@@ -243,7 +257,8 @@ class ModelCheckpoint(Callback):
             self._claim = path, handle
         if holder == me:            # or an earlier training of this rank that ended by an exception
             return True
-        if get_rank() and current().parallel["parallel_mode"] == "data_parallel":
+        mode = current().parallel["parallel_mode"]
+        if get_rank() and (mode == "data_parallel" or (mode in LOGICAL_MODES and self.config.integrated_save)):
             return False
         raise RuntimeError(f"ModelCheckpoint: {me}, is to save in {folder} under the prefix of {holder or 'another run'}, so one "
                            "would overwrite the other's files; give each rank, and each run, a directory of its own, e.g. "
@@ -257,6 +272,14 @@ class ModelCheckpoint(Callback):
         if self._claim:
             give_up(*self._claim)
             self._claim = None
+
+
+def agreed(due: bool) -> bool:
+    """Rank 0's answer, where ranks save parts of one checkpoint: by their own clocks they would save different steps."""
+    state = current()
+    if state.size == 1 or state.parallel["parallel_mode"] not in LOGICAL_MODES:
+        return due
+    return bool(state.world.broadcast(np.array([due], np.uint8), 0).wait()[0])
 
 
 def _step_in_epoch(args) -> int:

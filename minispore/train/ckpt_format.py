@@ -58,42 +58,55 @@ def _pieces(entries: list[Entry], note: dict) -> Iterator:
             yield part
 
 
-def decode(data: bytes) -> tuple[list[Entry], dict]:
-    """(entries, note) of a file's bytes; arrays lie on them. Damage for what is no .ckpt."""
+def decode(data, verify: bool = True) -> tuple[list[Entry], dict]:
+    """(entries, note) of a file's bytes; arrays lie on them. Damage for what is no .ckpt.
+
+    verify: False reads names and shapes alone; who reads an entry checks it (`check_one`) and copies it, since it may lie
+    where numpy is slow.
+    """
     end, crc = len(data), {}
     if data[-17:-10] == TRAILER:
         end, crc = end - 17, {"crc_num": int.from_bytes(data[-10:], "big")}
         if crc32(memoryview(data)[:end]) != crc["crc_num"]:
             raise Damage("its bytes have changed since they were written (MindSpore's crc)")
     slices, note, whole = _values(data, end)
-    entries = [(tag, _value(tag, *tensor)) for tag, tensor in slices.items() if tensor[1] != "random_op"]
+    entries = [(tag, _value(tag, *tensor, aligned=verify)) for tag, tensor in slices.items() if tensor[1] != "random_op"]
     if note is not None:
         if whole is None:
-            raise Damage("it is cut off; its end is missing")
-        check(entries, note, *whole)
+            raise Damage("it is cut off; its end is missing", _first_missing(note, slices))
+        if verify:
+            check(entries, note, crc32(memoryview(data)[:whole[0]]), whole[1])
     return entries, note or crc
 
 
 def _values(data: bytes, end: int):
-    """({tag: (dims, type, [slices])}, note, (checksum found, checksum stated)); note and checksums None without."""
+    """({tag: (dims, type, [slices])}, note, (where the checksum stands, it)); note and checksum None without."""
     view, tensors, note, whole, last = memoryview(data), {}, None, None, None
-    for number, kind, content, at in fields(view, 0, end):
-        if whole is not None:
-            raise Damage(f"bytes after the file's end, at {at}")
-        if number == NOTE and at == 0:
-            note = _json(content)
-        elif number == SUM:
-            whole = crc32(view[:at]), int.from_bytes(content, "little")
-        elif number == 1 and kind == BYTES:
-            tag, tensor = _one(content)
-            if tag not in tensors:
-                tensors[tag] = (*tensor[:2], [tensor[2]])
-            elif tag == last and tensors[tag][:2] == tensor[:2]:
-                tensors[tag][2].append(tensor[2])
-            else:
-                raise Damage("it is there twice", tag)
-            last = tag
+    try:
+        for number, kind, content, at in fields(view, 0, end):
+            if whole is not None:
+                raise Damage(f"bytes after the file's end, at {at}")
+            if number == NOTE and at == 0:
+                note = _json(content)
+            elif number == SUM:
+                whole = at, int.from_bytes(content, "little")
+            elif number == 1 and kind == BYTES:
+                tag, tensor = _one(content)
+                if tag not in tensors:
+                    tensors[tag] = (*tensor[:2], [tensor[2]])
+                elif tag == last and tensors[tag][:2] == tensor[:2]:
+                    tensors[tag][2].append(tensor[2])
+                else:
+                    raise Damage("it is there twice", tag)
+                last = tag
+    except Damage as e:                     # where a file is cut off, the parameter that should have come is meant
+        raise Damage(e.what, e.name or _first_missing(note, tensors)) from None
     return tensors, note, whole
+
+
+def _first_missing(note: dict | None, found: dict) -> str | None:
+    """The first parameter that the note lists and that isn't there (yet)."""
+    return next((name for name in (note or {}).get("crc32", ()) if name not in found), None)
 
 
 def _one(content: memoryview):
@@ -126,7 +139,7 @@ def _one(content: memoryview):
     return tag, (tuple(dims), dtype, data)
 
 
-def _value(tag: str, dims: tuple, kind: str, slices: list) -> np.ndarray | str:
+def _value(tag: str, dims: tuple, kind: str, slices: list, aligned: bool) -> np.ndarray | str:
     content = slices[0] if len(slices) == 1 else b"".join(slices)
     if kind == "str":
         try:
@@ -135,7 +148,7 @@ def _value(tag: str, dims: tuple, kind: str, slices: list) -> np.ndarray | str:
             raise Damage("a str that isn't one", tag) from None
     if dims == (0,) and len(content):
         dims = ()               # so older MindSpore writes scalars
-    return from_raw(content, dtype_of(kind, MINDSPORE, tag), dims, tag)
+    return from_raw(content, dtype_of(kind, MINDSPORE, tag), dims, tag, aligned)
 
 
 # ---- the wire format ---------------------------------------------------------------------------------

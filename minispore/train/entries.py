@@ -26,6 +26,7 @@ class Damage(ValueError):
 
     def __init__(self, what: str, name: str | None = None):
         super().__init__(what if name is None else f"{what}, in parameter {name!r}")
+        self.what, self.name = what, name
 
 
 def name_of(dtype: np.dtype, column: int) -> str:
@@ -65,12 +66,14 @@ def raw(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def from_raw(data, dtype: np.dtype, shape: tuple[int, ...], entry: str) -> np.ndarray:
-    """The array these bytes are, on their own memory if that suits it; Damage if there are too many or too few."""
+def from_raw(data, dtype: np.dtype, shape: tuple[int, ...], entry: str, aligned: bool = True) -> np.ndarray:
+    """The array these bytes are, on their own memory if that suits it; Damage if there are too many or too few.
+
+    aligned: False: on their own memory in any case."""
     if prod(shape) * dtype.itemsize != len(data) or max(shape, default=0) >= 2 ** 63 or len(shape) > 64:
         raise Damage(f"{len(data)} bytes for shape {shape} of {dtype}, which takes {prod(shape) * dtype.itemsize}", entry)
     array = np.frombuffer(data, dtype)
-    if not array.flags.aligned:             # numpy would work on it item by item
+    if aligned and not array.flags.aligned:             # numpy would work on it item by item
         array = np.frombuffer(data, np.uint8).copy().view(dtype)
     return array.reshape(shape)
 
@@ -86,11 +89,15 @@ def checksums(entries: list[Entry]) -> dict[str, int]:
     return {name: checksum(name, value) for name, value in entries}
 
 
+def check_one(name: str, value: np.ndarray | str, note: dict) -> None:
+    """Damage where an entry's checksum isn't the one in the file's note."""
+    if note.get("crc32", {}).get(name) != checksum(name, value):
+        raise Damage("its bytes have changed since they were written (checksum)", name)
+
+
 def check(entries: list[Entry], note: dict, whole: int, stated: int) -> None:
     """Damage where the checksums in a file aren't those of what it holds; `whole` is the file's own, `stated` in it."""
-    sums = note.get("crc32", {})
     for name, value in entries:
-        if sums.get(name) != checksum(name, value):
-            raise Damage("its bytes have changed since they were written (checksum)", name)
+        check_one(name, value, note)
     if whole != stated:
         raise Damage("its bytes have changed since they were written (checksum of the file)")

@@ -1,11 +1,17 @@
 """Checkpoint files by their names: where they are, what they are, what is in them."""
 import os
 import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from mmap import ACCESS_READ, mmap
+
+import numpy as np
 
 from minispore.common.errors import warn
 from minispore.train import ckpt_format, safetensors_format
 from minispore.train.background import wait_for_async_save
-from minispore.train.entries import Damage, Entry
+from minispore.train.entries import Damage, Entry, check_one, from_raw
 
 FORMATS = ("ckpt", "safetensors")
 
@@ -18,14 +24,69 @@ def read_entries(ckpt_file_name) -> tuple[list[Entry], dict, str]:
     file = _existing(os.fspath(ckpt_file_name))
     with open(file, "rb") as f:
         data = f.read()
-    try:
+    with naming(file):
         return *decode(data, file), file
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file has an array: `at` this byte, or in pieces (None)."""
+    at: int | None
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+def find_entries(ckpt_file_name) -> tuple[dict[str, Place | str], dict, str]:
+    """(places of the arrays, note, file name) of a file of which little more than that is read, and no checksum."""
+    wait_for_async_save()
+    file = _existing(os.fspath(ckpt_file_name))
+    with _mapped(file) as data, naming(file):
+        entries, note = decode(data, file, verify=False)
+        begin, size = np.frombuffer(data, np.uint8).ctypes.data if data else 0, len(data)
+        places = {}
+        for name, value in entries:
+            if not isinstance(value, str):
+                at = value.ctypes.data - begin
+                value = Place(at if 0 <= at <= size else None, value.dtype, value.shape)
+            places[name] = value
+        del entries, data
+    return places, note, file
+
+
+def read_entry(file: str, name: str, place: Place, note: dict) -> np.ndarray:
+    """An array of a file, whose checksum is right if the file has one."""
+    with naming(file):
+        if place.at is None:
+            return dict(read_entries(file)[0])[name]
+        with open(file, "rb") as f:
+            f.seek(place.at)
+            value = from_raw(f.read(prod(place.shape) * place.dtype.itemsize), place.dtype, place.shape, name)
+        if "minispore" in note:
+            check_one(name, value, note)
+        return value
+
+
+@contextmanager
+def _mapped(file: str):
+    """A file's bytes, of which only those are read that are looked at."""
+    if not os.path.getsize(file):
+        yield memoryview(b"")
+        return
+    with open(file, "rb") as f:
+        yield memoryview(mmap(f.fileno(), 0, access=ACCESS_READ))       # goes with the last view of it
+
+
+@contextmanager
+def naming(file: str):
+    """Damage found inside is a ValueError that names the file."""
+    try:
+        yield
     except Damage as e:
         raise ValueError(f"load_checkpoint: {file} is damaged: {e}. Use another copy, or an earlier one: "
                          "train.latest_checkpoint(folder, prefix) finds the newest that is whole") from None
 
 
-def decode(data: bytes, file: str) -> tuple[list[Entry], dict]:
+def decode(data, file: str, verify: bool = True) -> tuple[list[Entry], dict]:
     """(entries, note) of a file's bytes, whichever format they are in."""
     if not data:
         raise ValueError(f"load_checkpoint: {file} is empty; whatever wrote it was cut off. Use another copy")
@@ -36,16 +97,17 @@ def decode(data: bytes, file: str) -> tuple[list[Entry], dict]:
             if file.endswith(".safetensors"):
                 raise
         else:
-            return safetensors_format.decode(data)
+            return safetensors_format.decode(data, verify)
     others = {b"PK": "a zip archive, as PyTorch's files and .npz are", b"\x93NUMPY": "a numpy array", b"\x89HDF": "HDF5",
               b"\x80": "a pickle", b"\x1f\x8b": "compressed with gzip"}
+    head = bytes(data[:8])
     for begin, what in others.items():
-        if data.startswith(begin):
+        if head.startswith(begin):
             raise ValueError(f"load_checkpoint: {file} is {what}; it must be a .ckpt of MindSpore's or a safetensors file")
-    if data[:1] != b"\x0a" and not data.startswith(ckpt_format.varint(ckpt_format.NOTE << 3 | ckpt_format.BYTES)):
+    if head[:1] != b"\x0a" and not head.startswith(ckpt_format.varint(ckpt_format.NOTE << 3 | ckpt_format.BYTES)):
         raise ValueError(f"load_checkpoint: {file} is neither a .ckpt of MindSpore's nor a safetensors file (it begins with "
-                         f"{data[:8]!r}); it is something else, encrypted, or damaged")
-    return ckpt_format.decode(data)
+                         f"{head!r}); it is something else, encrypted, or damaged")
+    return ckpt_format.decode(data, verify)
 
 
 def file_name(name, format: str) -> str:

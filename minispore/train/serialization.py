@@ -14,17 +14,18 @@ from minispore.nn.cell import Cell
 from minispore.train import ckpt_format, safetensors_format
 from minispore.train.atomic import write_whole
 from minispore.train.background import save_in_background, wait_for_async_save
-from minispore.train.entries import Entry, in_order
-from minispore.train.files import file_name, read_entries, some
+from minispore.train.entries import Entry
+from minispore.train.files import file_name, naming, read_entries, some
+from minispore.train.pieces import Misfit, Origin, fit, put, tensors, to_entries
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")          # MindSpore converts within these,
 INTEGERS = ("int8", "int16", "int32", "int64")                  # and within these, when strict_load is False
 
 
 class ParameterDict(dict):
-    """name: Parameter (or str), as `load_checkpoint` returns them; `file` is where they come from."""
+    """name: Parameter (or str), as `load_checkpoint` returns them; `origin` is where they come from."""
 
-    file = "parameter_dict"
+    origin = Origin()
 
 
 def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=False, append_dict=None, enc_key=None,
@@ -39,7 +40,9 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
         save_obj: a Cell (an optimizer's states are parameters too, so a TrainOneStepCell has all), a dict
             {name: Parameter or Tensor}, or a list of Parameters or of {"name": …, "data": …}.
         ckpt_file_name: ".ckpt" is added if it isn't there; a name with ".safetensors" makes a safetensors file.
-        integrated_save: accepted as in MindSpore; parameters here are whole.
+        integrated_save: where parameters lie in pieces over the ranks, True: gather and save the whole tensors; this is a
+            collective, so all ranks must save, each under a name of its own or one of them to keep. False: save this
+            rank's pieces, and how they lie, under a name of its own, such as f"rank_{get_rank()}/net.ckpt".
         async_save: True: copy the values now and write them in a thread. What goes wrong there is raised by the next
             save, by load_checkpoint, or told at the program's end, which waits for the thread.
         append_dict: more to save: {name: number, bool, str, Tensor or Parameter}.
@@ -65,7 +68,8 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
     if not entries:
         raise ValueError("save_checkpoint: there is nothing to save" +
                          (": choice_func chose no parameter" if choice_func else f" in this {type(save_obj).__name__}"))
-    save_entries(entries + appended(append_dict), ckpt_file_name, {}, format, async_save, crc_check)
+    entries, note = to_entries(entries + appended(append_dict), integrated_save)
+    save_entries(entries, ckpt_file_name, note, format, async_save, crc_check)
 
 
 def save_entries(entries: list[Entry], ckpt_file_name, note: dict, format="ckpt", async_save=False, crc_check=False) -> str:
@@ -100,6 +104,10 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
                     format="ckpt") -> dict:
     """The parameters in a file, by name (MindSpore: `mindspore.load_checkpoint`); strings come as str.
 
+    Where a parameter lies in pieces over the ranks, each takes its piece of a whole tensor. A file of one rank's pieces
+    goes into the same layout on that rank, or into a network that hasn't run yet in a job of as many ranks, which then lies
+    so; load_distributed_checkpoint reads all ranks' files into any layout.
+
     Args:
         ckpt_file_name: a .ckpt of MindSpore's or minispore's, or a safetensors file; the content decides.
         net: a Cell to load them into, as load_param_into_net does.
@@ -116,6 +124,8 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
         raise ValueError("load_checkpoint: dec_key was given, but minispore doesn't encrypt; decrypt the file with MindSpore: "
                          "mindspore.save_checkpoint(mindspore.load_checkpoint(file, dec_key=…), new_file)")
     entries, note, file = read_entries(ckpt_file_name)
+    with naming(file):
+        entries, origin = tensors(entries, note, file)
     if crc_check and not note:
         warn(f"load_checkpoint: {file} has no checksum, so damage in its values would go unseen")
     chosen = _prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix)
@@ -127,7 +137,10 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
         raise ValueError(f"load_checkpoint: nothing is left to load from {file}; check filter_prefix, specify_prefix and "
                          "choice_func against the names in it")
     out = ParameterDict((n, v if isinstance(v, str) else Parameter(v, name=n)) for n, v in entries)
-    out.file = file
+    for name, value in entries:
+        if not isinstance(value, str):
+            out[name]._layout = value.layout
+    out.origin = origin
     if net is not None:
         load_param_into_net(net, out, strict_load)
     return out
@@ -162,44 +175,46 @@ def load_param_into_net(net, parameter_dict, strict_load=False, remove_redundanc
         else:
             missing.append(p)
     if missing and not strict_load:
-        more, missing = _by_prefix(missing, available, getattr(parameter_dict, "file", "parameter_dict"))
+        more, missing = _by_prefix(missing, available, getattr(parameter_dict, "origin", Origin()).file)
         pairs += more
-    file = getattr(parameter_dict, "file", "parameter_dict")
-    assign_all("load_param_into_net", file, [(p, name, available[name]._data()) for p, name in pairs], strict_load)
+    origin = getattr(parameter_dict, "origin", Origin())
+    assign_all("load_param_into_net", origin, [(p, name, available[name]) for p, name in pairs], strict_load)
     if missing:
         names = [p.name for p in missing]
-        warn(f"load_param_into_net: {len(names)} of the network's parameters aren't in {file} and keep their values: "
+        warn(f"load_param_into_net: {len(names)} of the network's parameters aren't in {origin.file} and keep their values: "
              f"{some(names)}")
     used = {name for _, name in pairs}
     return [p.name for p in missing], [name for name in parameter_dict if name not in used]
 
 
-def assign_all(who: str, file: str, pairs: list[tuple[Parameter, str, np.ndarray]], strict: bool) -> None:
-    """Set each parameter to its array, after all of them have been found to fit. RuntimeError names those that don't."""
-    wrong, fitting = [], []
-    for p, name, array in pairs:
-        extra = array.shape[len(p.shape):]
-        if array.shape != p.shape and array.shape[:len(p.shape)] == p.shape and set(extra) == {1}:
-            array = array.reshape(p.shape)          # (12, 2048, 1, 1) for (12, 2048): MindSpore's files have such
+def assign_all(who: str, origin: Origin, pairs: list[tuple[Parameter, str, Tensor]], strict: bool) -> None:
+    """Give each parameter its value, after all of them have been found to fit. RuntimeError names those that don't."""
+    wrong, fitting, elsewhere = [], [], False
+    for p, name, value in pairs:
+        try:
+            array, placement = fit(p, name, value, origin)
+        except Misfit as e:
+            wrong.append(str(e))
+            elsewhere |= e.elsewhere
+            continue
         a, b = array.dtype.name, p.dtype.name
-        if array.shape != p.shape:
-            wrong.append(f"{p.name} has shape {p.shape} in the network, {name} has {array.shape} in the file")
-        elif a != b and (strict or not any(a in kind and b in kind for kind in (FLOATS, INTEGERS))):
-            wrong.append(f"{p.name} is {b} in the network, {name} is {a} in the file" +
+        if a != b and (strict or not any(a in kind and b in kind for kind in (FLOATS, INTEGERS))):
+            wrong.append(f"{getattr(p, 'name', name)} is {b} in the network, {name} is {a} in the file" +
                          (" (strict_load allows no conversion)" if strict else ""))
         else:
-            fitting.append((p, array.astype(p.dtype, copy=False)))
+            fitting.append((p, array.astype(p.dtype, copy=False), placement))
     if wrong:
-        raise RuntimeError(f"{who}: {file} doesn't fit the network, so nothing was loaded: {some(wrong, '; ')}. Build the "
-                           "network as it was when this was saved, or leave these out with choice_func")
-    for p, array in fitting:
-        p.set_data(Tensor.from_numpy(array))
+        hint = ("Load all ranks' files with load_distributed_checkpoint, which goes from any layout into any other" if elsewhere
+                else "Build the network as it was when this was saved, or leave these out with choice_func")
+        raise RuntimeError(f"{who}: {origin.file} doesn't fit the network, so nothing was loaded: {some(wrong, '; ')}. {hint}")
+    for found in fitting:
+        put(*found)
 
 
 # ---- what is saved -----------------------------------------------------------------------------------
 
 
-def _entries(save_obj) -> list[Entry]:
+def _entries(save_obj) -> list[tuple[str, Tensor | str]]:
     if isinstance(save_obj, Cell):
         pairs = [(p.name, p) for p in save_obj.get_parameters()]
     elif isinstance(save_obj, dict):
@@ -214,11 +229,11 @@ def _entries(save_obj) -> list[Entry]:
         if not isinstance(name, str) or not isinstance(value, (Tensor, str)):
             raise TypeError(f"save_checkpoint: save_obj has {value!r} under the name {name!r}; it takes Parameters and Tensors "
                             "under their names")
-    return [(name, value if isinstance(value, str) else in_order(value._data())) for name, value in pairs]
+    return pairs
 
 
-def appended(append_dict) -> list[Entry]:
-    """The entries of an append_dict: int as int64, float as float64 (exact), bool, str, tensors."""
+def appended(append_dict) -> list[tuple[str, Tensor | np.ndarray | str]]:
+    """The values of an append_dict: int as int64, float as float64 (exact), bool, str, tensors."""
     if append_dict is not None and not isinstance(append_dict, dict):
         raise TypeError(f"save_checkpoint: append_dict is a {type(append_dict).__name__}; it must be a dict")
     out = []
@@ -226,9 +241,7 @@ def appended(append_dict) -> list[Entry]:
         if not isinstance(name, str) or not isinstance(value, (bool, int, float, str, np.number, np.bool_, Tensor)):
             raise TypeError(f"save_checkpoint: append_dict[{name!r}] is a {type(value).__name__}; it takes numbers, bools, "
                             "str, Tensors and Parameters under str names")
-        if isinstance(value, Tensor):
-            value = in_order(value._data())
-        elif not isinstance(value, str):
+        if not isinstance(value, (str, Tensor)):
             try:
                 value = np.asarray(value, np.int64 if type(value) is int else None)
             except OverflowError:
@@ -238,7 +251,7 @@ def appended(append_dict) -> list[Entry]:
     return out
 
 
-def _chosen(who: str, entries: list[Entry], choice_func) -> list[Entry]:
+def _chosen(who: str, entries: list[tuple], choice_func) -> list[tuple]:
     if choice_func is None:
         return entries
     if not callable(choice_func):

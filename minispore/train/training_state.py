@@ -11,8 +11,8 @@ from minispore.common import random
 from minispore.common.errors import warn
 from minispore.common.parameter import Parameter
 from minispore.nn.cell import Cell
-from minispore.train.entries import Entry, in_order
-from minispore.train.files import read_entries, some
+from minispore.train.files import naming, read_entries, some
+from minispore.train.pieces import tensors, to_entries
 from minispore.train.serialization import appended, assign_all, save_entries
 
 
@@ -27,14 +27,14 @@ class TrainingState:
 
 
 def save_training_state(ckpt_file_name, network, optimizer=None, epoch=0, step=0, append_dict=None, async_save=False,
-                        format="ckpt") -> None:
+                        format="ckpt", integrated_save=True) -> None:
     """Save all that is needed to go on with a training.
 
     Args:
         network: the training cell, e.g. TrainOneStepCell, or a network with its optimizer beside it.
         optimizer: if the network doesn't contain it.
         epoch: epochs that are done, step: steps done of the one under way.
-        append_dict, async_save, format: as in save_checkpoint.
+        append_dict, async_save, format, integrated_save: as in save_checkpoint.
 
     >>> import tempfile
     >>> from minispore import nn
@@ -50,15 +50,15 @@ def save_training_state(ckpt_file_name, network, optimizer=None, epoch=0, step=0
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ValueError(f"save_training_state: {what}={value!r} must be a whole number ≥ 0")
     write_state(ckpt_file_name, (network, optimizer), TrainingState(epoch, step), append_dict, async_save=async_save,
-                format=format)
+                format=format, integrated_save=integrated_save)
 
 
-def write_state(ckpt_file_name, cells: tuple, state: TrainingState, append_dict=None, **options) -> str:
+def write_state(ckpt_file_name, cells: tuple, state: TrainingState, append_dict=None, integrated_save=True, **options) -> str:
     """Save cells' parameters with a TrainingState; returns the file's name."""
-    entries: list[Entry] = [(name, in_order(p._data())) for name, p in _kept("save_training_state", cells).items()]
     more = appended(append_dict)
-    note = {"state": vars(state), "appended": [name for name, _ in more]}
-    return save_entries(entries + more, ckpt_file_name, note, **options)
+    entries, slices = to_entries([*kept("save_training_state", cells).items(), *more], integrated_save)
+    note = {"state": vars(state), "appended": [name for name, _ in more], **slices}
+    return save_entries(entries, ckpt_file_name, note, **options)
 
 
 def load_training_state(ckpt_file_name, network, optimizer=None) -> TrainingState:
@@ -77,10 +77,12 @@ def load_training_state(ckpt_file_name, network, optimizer=None) -> TrainingStat
         raise ValueError(f"load_training_state: {file} has parameters only, no training state; load_checkpoint and "
                          "load_param_into_net load those. ModelCheckpoint and save_training_state save the state") from None
     left_out = set(note.get("appended", ()))
-    arrays = {name: value for name, value in entries if name not in left_out}
-    kept = _kept("load_training_state", (network, optimizer))
-    for missing, here, there in ((sorted(kept.keys() - arrays.keys()), "the network", file),
-                                 (sorted(arrays.keys() - kept.keys()), file, "the network")):
+    with naming(file):
+        values, origin = tensors(entries, note, file)
+    values = {name: value for name, value in values if name not in left_out}
+    wanted = kept("load_training_state", (network, optimizer))
+    for missing, here, there in ((sorted(wanted.keys() - values.keys()), "the network", file),
+                                 (sorted(values.keys() - wanted.keys()), file, "the network")):
         if missing:
             raise RuntimeError(f"load_training_state: {len(missing)} parameters of {here} aren't in {there}, so nothing was "
                                f"loaded: {some(missing)}. Build network and optimizer as they were when this was saved, or "
@@ -88,7 +90,7 @@ def load_training_state(ckpt_file_name, network, optimizer=None) -> TrainingStat
     before = random.get_state()
     random.set_state(state.random)
     try:
-        assign_all("load_training_state", file, [(p, name, arrays[name]) for name, p in kept.items()], strict=True)
+        assign_all("load_training_state", origin, [(p, name, values[name]) for name, p in wanted.items()], strict=True)
     except BaseException:
         random.set_state(before)
         raise
@@ -98,7 +100,7 @@ def load_training_state(ckpt_file_name, network, optimizer=None) -> TrainingStat
     return state
 
 
-def _kept(who: str, cells: tuple) -> dict[str, Parameter]:
+def kept(who: str, cells: tuple) -> dict[str, Parameter]:
     """What a training changes in these cells, by name: their parameters, and buffers that are part of the state."""
     found: dict[str, Parameter] = {}
     for cell in cells:
