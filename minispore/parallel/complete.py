@@ -134,7 +134,11 @@ class Completion:
     def run(self) -> Plan:
         plan = self.plan
         for node in self.graph.nodes:
-            priced = [(*self.price(node, *option), option[0]) for option in self.options(node)]
+            options = []
+            for option in self.options(node):           # several leads often come to the same
+                if option not in options:
+                    options.append(option)
+            priced = [(*self.price(node, *option), option[0]) for option in options]
             cost, ins, outs, assignment = min(priced, key=lambda p: p[0], default=((INFINITE,), None, None, None))
             if cost[0] == INFINITE or cost[1] == INFINITE:
                 raise ValueError(f"{node.op}: no layout can be found for inputs of shape {[v.shape for v in node.ins]}")
