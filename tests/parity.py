@@ -1,6 +1,7 @@
 """A traced step on the ranks of a mesh, in lock-step, against one device."""
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 
@@ -66,17 +67,21 @@ class Traced:
     """The graph of one call of a function and its gradients, with its inputs and one device's results.
 
     partial: {input: (kind, number of mesh axes over which it arrives partial)}; it is reduced from 12 rows in the graph.
+    gradients: without them the inputs have one consumer each, so that partial ones stay so wherever the op allows it.
     """
     fn: object
     arrays: list
     partial: dict = field(default_factory=dict)
     differentiable: bool = True
+    gradients: bool = True
 
     def __post_init__(self):
         self.marked, self.reducing = [], {}
         arrays = [rows(a, self.partial[i][0]) if i in self.partial else a for i, a in enumerate(self.arrays)]
         wrt = tuple(i for i, a in enumerate(arrays) if a.dtype.kind == "f")
-        step = ms.value_and_grad(self.loss, wrt) if self.differentiable else self.called
+        step = self.loss if self.differentiable else self.called
+        if self.differentiable and self.gradients:
+            step = ms.value_and_grad(step, wrt)
         self.graph = simplify(trace_call(step, *map(Tensor, arrays)))
         self.feed = dict(zip(self.graph.inputs, arrays, strict=True))
         self.expected = evaluate(self.graph, self.feed)
@@ -142,6 +147,31 @@ class Traced:
                     yield {node: next(a for a in assignments(rule, mesh, counts, list(mesh.axes)) if fits(rule, mesh, a))}
         finally:
             node.op = op
+
+
+def partials(arrays):
+    """Which inputs may arrive partial, how: each sum and maximum over one and two mesh axes, and all sums at once."""
+    floats = [i for i, a in enumerate(arrays) if a.dtype.kind == "f"]
+    alone = [{i: (kind, axes)} for i in floats for kind in ("sum", "max") for axes in (1, 2)]
+    return [{}, *alone, *([{i: ("sum", 1) for i in floats}] if len(floats) > 1 else [])]
+
+
+def directed(first: Traced, devices, every: int = 1) -> int:
+    """Each node split in all ways with whole inputs, and with partial ones, with and without gradients; where one input
+    alone is partial, in every `every`-th way. Returns how many there were."""
+    done, turn = 0, count()
+    wanted = [(partial, gradients) for partial in partials(first.arrays) for gradients in (True, False)
+              if gradients or (partial and first.differentiable)]
+    for partial, gradients in wanted:
+        case = Traced(first.fn, first.arrays, partial, first.differentiable, gradients)
+        for mesh in map(Mesh, devices):
+            made = case.reduced_over(mesh)
+            for node in case.nodes() if made is not None else ():
+                for forced in case.sharded(mesh, node):
+                    if len(partial) != 1 or next(turn) % every == 0:
+                        case.assert_parity(mesh, {**made, **forced}, settle=done % 2 == 0)
+                        done += 1
+    return done
 
 
 def splits(rule: Rule, mesh: Mesh) -> list[dict]:

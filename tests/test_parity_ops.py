@@ -2,7 +2,6 @@
 import os
 from collections import Counter
 from contextlib import contextmanager
-from itertools import count
 
 import numpy as np
 import op_cases
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, values
-from parity import Traced, cut, splits
+from parity import Traced, cut, directed, partials, splits
 
 from minispore import Tensor, ops
 from minispore.ops.communication import Collective
@@ -90,35 +89,22 @@ def traced(name, draw):
     return Traced(fn, arrays, differentiable=name not in VALUES)
 
 
-def partials(arrays):
-    """Which inputs may arrive partial, how: each sum and maximum over one and two mesh axes, and all sums at once."""
-    floats = [i for i, a in enumerate(arrays) if a.dtype.kind == "f"]
-    alone = [{i: (kind, axes)} for i in floats for kind in ("sum", "max") for axes in (1, 2)]
-    return [{}, *alone, *([{i: ("sum", 1) for i in floats}] if len(floats) > 1 else [])]
-
-
 @pytest.mark.parametrize("name", EVERYTHING)
 @settings(max_examples=1, phases=[Phase.generate])
 @given(st.data())
 def test_every_strategy_with_whole_and_partial_inputs(name, data):
     """All strategies with whole inputs; with partial ones every few, in turn, so that each kind of input meets many."""
-    first, turn = traced(name, data.draw), count()
-    for partial in partials(first.arrays):
-        case = Traced(first.fn, first.arrays, partial, first.differentiable)
-        for mesh in map(Mesh, DEVICES if len(case.forward) < 4 else (4, 6)):
-            made = case.reduced_over(mesh)
-            for node in case.nodes() if made is not None else ():
-                for forced in case.sharded(mesh, node):
-                    if not partial or next(turn) % EVERY == 0:
-                        case.assert_parity(mesh, {**made, **forced}, settle=DONE["cases"] % 2 == 0)
-                        DONE["cases"] += 1
+    first = traced(name, data.draw)
+    DONE["cases"] += directed(first, DEVICES if len(first.forward) < 4 else (4, 6), EVERY)
 
 
 @settings(max_examples=400)
 @given(st.data())
 def test_drawn_ops(data):
     """Any op of any shapes, some of its nodes split in any way, any inputs partial, on 1 to 8 ranks; on 24 it compiles."""
-    pick = lambda xs: data.draw(st.sampled_from(list(xs)))      # noqa: E731
+    def pick(xs):
+        return data.draw(st.sampled_from(list(xs)))
+
     name, mesh = pick(EVERYTHING), Mesh(pick([*range(1, 9), 24]))
     case = traced(name, data.draw)
     case = Traced(case.fn, case.arrays, pick(partials(case.arrays)), case.differentiable)
