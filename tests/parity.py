@@ -77,7 +77,7 @@ class Traced:
 
     def __post_init__(self):
         self.marked, self.reducing = [], {}
-        arrays = [rows(a, self.partial[i][0]) if i in self.partial else a for i, a in enumerate(self.arrays)]
+        arrays = [rows(a, self.partial[i][0], i) if i in self.partial else a for i, a in enumerate(self.arrays)]
         wrt = tuple(i for i, a in enumerate(arrays) if a.dtype.kind == "f")
         step = self.loss if self.differentiable else self.called
         if self.differentiable and self.gradients:
@@ -179,9 +179,9 @@ def splits(rule: Rule, mesh: Mesh) -> list[dict]:
     return [a for counts in candidates(rule, mesh) for a in assignments(rule, mesh, counts, list(mesh.axes)) if fits(rule, mesh, a)]
 
 
-def rows(array, kind):
+def rows(array, kind, seed):
     """12 arrays whose sum or maximum is the given one."""
-    rng = np.random.default_rng(array.size)
+    rng = np.random.default_rng(seed)
     if kind == "sum":
         out = rng.integers(-3, 4, (ROWS, *array.shape)).astype(float)
         out[0] = array - out[1:].sum(0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from op_cases import CASES, values
 from parity import Traced, cut, directed, partials, splits
 
-from minispore import Tensor, ops
+from minispore import ops
 from minispore.ops.communication import Collective
 from minispore.ops.primitive import Primitive
 from minispore.ops.random import Keep, Random
