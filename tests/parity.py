@@ -176,7 +176,8 @@ def directed(first: Traced, devices, every: int = 1) -> int:
 
 def splits(rule: Rule, mesh: Mesh) -> list[dict]:
     """All assignments of a rule, not only the row-major ones."""
-    return [a for counts in candidates(rule, mesh) for a in assignments(rule, mesh, counts, list(mesh.axes)) if fits(rule, mesh, a)]
+    return [a for counts in candidates(rule, mesh)
+            for a in assignments(rule, mesh, counts, list(mesh.axes)) if fits(rule, mesh, a)]
 
 
 def rows(array, kind, seed):

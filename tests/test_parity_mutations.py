@@ -48,7 +48,8 @@ MUTATIONS = {
     "an offset: random numbers": ((Random, "local", lambda self, rule, pieces: replace(self, region=tuple(
         (0, n // (pieces[d[0]].count if d[0] in pieces else 1)) for d, n in zip(rule.outs[0], self.shape, strict=True)))),
         lambda x: x * MASK(), (X,)),
-    "a divisor: ReduceMean's": ((ops.ReduceMean, "local", lambda self, rule, pieces: self), lambda x: ops.ReduceMean()(x, 0), (X,)),
+    "a divisor: ReduceMean's": (
+        (ops.ReduceMean, "local", lambda self, rule, pieces: self), lambda x: ops.ReduceMean()(x, 0), (X,)),
     "the order of a group": ((mesh, "_groups", lambda m, axes: tuple(g[::-1] for g in groups(m, axes))), ops.Softmax(), (X,)),
     "a move: the kind of a maximum over two axes is lost after the first": (
         (redistribution, "moves", lambda *args: ((c, replace(m, dst=replace(m.dst, kind="sum"))) for c, m in moves(*args))),

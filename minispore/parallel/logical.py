@@ -13,6 +13,8 @@ from minispore.common.parameter import Parameter
 from minispore.common.state import current
 from minispore.graph.ir import Graph, Node, Value
 from minispore.ops.communication import Collective
+from minispore.ops.control import Identity
+from minispore.ops.elementwise import Cast
 from minispore.ops.primitive import Primitive
 from minispore.ops.rule import Rule
 from minispore.parallel.complete import Completion
@@ -96,25 +98,24 @@ def check_of(node: Node, rule: Rule, mesh: Mesh) -> Check:
 def asked_of_parameters(graph: Graph, rules, checks) -> dict[Value, list[TensorLayout]]:
     """The layouts that strategies give to parameters, also through casts and other ops that keep every dim.
 
-    ValueError if two strategies give one parameter different ones.
+    ValueError if two strategies give one parameter different ones. What is computed of a parameter may be moved, so there
+    another layout is no fault.
     """
     of_value: dict[Value, Parameter] = {v: p for p, v in graph.parameters.items()}
     asked: dict[Value, tuple[TensorLayout, Check]] = {}
-    origin = {v: v for v in of_value}
+    origin = {v: (v, True) for v in of_value}               # value: (parameter, whether it is the parameter itself)
     for node in graph.nodes:
         if len(node.ins) == 1 and len(node.outs) == 1 and node.ins[0] in origin and rules[node].ins == rules[node].outs:
-            origin[node.outs[0]] = origin[node.ins[0]]
-    for node, check in checks.items():
-        for i, v in enumerate(node.ins):
-            if v not in origin or check.strategy.ins is None or check.strategy.ins[i] is None:
-                continue
-            parameter, layout = origin[v], layout_of_input(check, i)
-            if parameter in asked and asked[parameter][0] != layout:
-                other = asked[parameter]
-                raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts: "
-                                 f"{other[0]} by {other[1].where} with strategy {other[1].strategy}, and {layout} by "
-                                 f"{check.where} with strategy {check.strategy}. Give both ops strategies that agree on it")
-            asked[parameter] = layout, check
+            parameter, itself = origin[node.ins[0]]
+            origin[node.outs[0]] = parameter, itself and isinstance(node.op, (Cast, Identity))
+    uses = [(*origin[v], layout_of_input(check, i), check) for node, check in checks.items() for i, v in enumerate(node.ins)
+            if v in origin and check.strategy.ins is not None and check.strategy.ins[i] is not None]
+    for parameter, itself, layout, check in sorted(uses, key=lambda use: not use[1]):
+        other = asked.setdefault(parameter, (layout, check))
+        if itself and other[0] != layout:
+            raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts: "
+                             f"{other[0]} by {other[1].where} with strategy {other[1].strategy}, and {layout} by "
+                             f"{check.where} with strategy {check.strategy}. Give both ops strategies that agree on it")
     return {v: [layout] for v, (layout, _) in asked.items()}
 
 
