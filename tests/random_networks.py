@@ -4,6 +4,7 @@ from math import prod
 import numpy as np
 
 from minispore import Parameter, Tensor, nn, ops
+from minispore.common.state import current
 from minispore.ops.primitive import specs
 from minispore.ops.random import Keep, Random
 from minispore.ops.strategy import Strategy
@@ -24,6 +25,7 @@ class Draw:
     """
 
     def __init__(self, pick, devices):
+        current().steps = 0             # what is drawn depends on values, and random ones on the step
         self.pick, self.mesh = pick, Mesh(devices)
         self.steps, self.values, self.parameters, self.constants, self.asked = [], [], [], [], {}
         self.x = self.some((pick(SIZES), pick([2, 4, 6]), 4, 4) if self.yes() else [pick(SIZES) for _ in range(pick([2, 3]))])

