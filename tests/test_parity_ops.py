@@ -95,6 +95,7 @@ def traced(name, draw):
 def test_every_strategy_with_whole_and_partial_inputs(name, data):
     """All strategies with whole inputs; with partial ones every few, in turn, so that each kind of input meets many."""
     first = traced(name, data.draw)
+    DONE["names"] += 1
     DONE["cases"] += directed(first, DEVICES if len(first.forward) < 4 else (4, 6), EVERY)
 
 
@@ -119,6 +120,12 @@ def test_drawn_ops(data):
         cut(case.graph, case.rules, mesh, forced=forced, **switches).for_rank(pick(range(24)))
     else:
         case.assert_parity(mesh, forced, **switches)
+
+
+def test_enough_were_run():
+    """At least 2,000 (if this whole file was run in one process)."""
+    print(DONE)
+    assert DONE["names"] < len(EVERYTHING) or DONE["cases"] >= 2000
 
 
 # ---- is every op here? ----------------------------------------------------------------------------------
