@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from minispore import Tensor, ops
 
 SIZES = st.integers(1, 4)
+FEW = st.integers(1, 2)
+KERNEL = st.integers(1, 3)
 SHAPES = st.lists(SIZES, min_size=0, max_size=3).map(tuple)
 LONG = st.lists(SIZES, min_size=1, max_size=3).map(tuple)
 
@@ -96,7 +98,7 @@ def bias_add(draw):
 
 def window(draw):
     """Keyword arguments of a convolution, and a plane it fits on."""
-    k, s = (draw(st.integers(1, 3)), draw(st.integers(1, 3))), (draw(st.integers(1, 2)), draw(st.integers(1, 3)))
+    k, s = (draw(KERNEL), draw(KERNEL)), (draw(st.integers(1, 2)), draw(st.integers(1, 3)))
     mode = draw(st.sampled_from(["same", "valid", "pad"]))
     pad = tuple(draw(st.integers(0, 2)) for _ in range(4)) if mode == "pad" else 0
     d = draw(st.sampled_from([(1, 1), (2, 1), (2, 2)]))
@@ -106,7 +108,7 @@ def window(draw):
 
 def conv(draw):
     kw, plane = window(draw)
-    n, i, o = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    n, i, o = draw(FEW), draw(FEW), draw(SIZES)
     return ops.Conv2D(o, **kw), [values(draw, (n, i, *plane)), values(draw, (o, i, *kw["kernel_size"]))]
 
 
@@ -123,10 +125,10 @@ def conv_filter(draw):
 
 
 def pooling(draw):
-    kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    kernel = (draw(KERNEL), draw(KERNEL))
     stride, mode = (draw(st.integers(1, 3)), draw(st.integers(1, 2))), draw(st.sampled_from(["same", "valid", "pad"]))
     pad = (kernel[0] // 2, 0, 0, kernel[1] // 2) if mode == "pad" else 0
-    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 2)), *(k + draw(st.integers(0, 4)) for k in kernel))
+    shape = (draw(FEW), draw(FEW), *(k + draw(st.integers(0, 4)) for k in kernel))
     return (kernel, stride, mode, pad, mode != "same" and draw(st.booleans())), shape
 
 
@@ -250,9 +252,9 @@ def grouped(make):
     """A convolution (or one of its gradients) in groups: of 1, 2 or as many as there are channels."""
     def case(draw):
         kw, plane = window(draw)
-        group, i, o = draw(st.integers(2, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+        group, i, o = draw(st.integers(2, 3)), draw(FEW), draw(FEW)
         op = ops.Conv2D(group * o, group=group, **kw)
-        x, w = values(draw, (draw(st.integers(1, 2)), group * i, *plane)), values(draw, (group * o, i, *kw["kernel_size"]))
+        x, w = values(draw, (draw(FEW), group * i, *plane)), values(draw, (group * o, i, *kw["kernel_size"]))
         return make(op, x, w, values(draw, op.infer(Tensor(x), Tensor(w)).shape))
     return case
 
@@ -319,7 +321,7 @@ def shaped(make, least=1):
 def channels(op, vectors, make=values):
     """x (n, c, …) and some vectors (c,)."""
     def case(draw):
-        shape = (draw(SIZES), draw(st.integers(1, 2)) * 2, *draw(SHAPES)[:2])
+        shape = (draw(SIZES), draw(FEW) * 2, *draw(SHAPES)[:2])
         return op, [values(draw, shape), *(make(draw, shape[1:2]) for _ in range(vectors))]
     return case
 

@@ -27,7 +27,8 @@ class Keep(Initializer):
 
 @dataclass(frozen=True)
 class Random(Primitive):
-    """Values that an Initializer draws for the logical `shape`, anew in every step; of them, the part `region`.
+    """Values that an Initializer draws for the logical `shape`, anew in every step; of them, the part `region`
+    (first and last + 1 of each dim; a slice could not be hashed).
 
     by_rows: in data and hybrid parallel this rank holds every n-th row of the logical tensor: its row i is row i·n + r.
     """
@@ -36,18 +37,19 @@ class Random(Primitive):
     dtype: np.dtype = mstype.float32
     stream: tuple = ()
     by_rows: bool = False
-    region: tuple[slice, ...] | None = None
+    region: tuple[tuple[int, int], ...] | None = None
     arity, fresh, widens = 0, True, False
 
     def rule(self):
         return f"-> {' '.join(letters(len(self.shape)))}"
 
     def infer(self):
-        part = self.shape if self.region is None else tuple(s.stop - s.start for s in self.region)
+        part = self.shape if self.region is None else tuple(stop - start for start, stop in self.region)
         return Spec(part, self.dtype)
 
     def forward(self):
-        state, shape, region = current(), self.shape, self.region
+        state, shape = current(), self.shape
+        region = self.region and tuple(slice(*bounds) for bounds in self.region)
         if self.by_rows and shape and region is None and state.size > 1 and state.parallel["parallel_mode"] in LOCAL_MODES:
             n, rows = state.size, shape[0]
             shape = (rows * n, *shape[1:])
@@ -64,7 +66,7 @@ class Random(Primitive):
     def local(self, rule, pieces):
         def part(dim, n):
             index, count = pieces.get(dim[0], (0, 1)) if dim else (0, 1)
-            return slice(index * (n // count), (index + 1) * (n // count))
+            return index * (n // count), (index + 1) * (n // count)
         return replace(self, region=tuple(map(part, rule.outs[0], self.shape)))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from minispore.graph.ir import Node, Value
+from minispore.ops.primitive import Primitive
 from minispore.parallel.collectives import joint_move
 from minispore.parallel.layout import TensorLayout, local_shape, region
 from minispore.parallel.partition import Held, Partitioned, Step
@@ -28,7 +29,10 @@ class LockStep:
         """All ranks' pieces of a value."""
         if held not in self.held:
             v, layout, _ = held
-            self.held[held] = [self.feed[v][region(self.mesh, v.shape, layout, r)] for r in range(self.mesh.n)]
+            regions = [region(self.mesh, v.shape, layout, r) for r in range(self.mesh.n)]
+            starts = [tuple(s.start for s in at) for at in regions]
+            cut = {start: self.feed[v][at] for start, at in zip(starts, regions, strict=True)}
+            self.held[held] = [cut[start] for start in starts]
         return self.held[held]
 
     def __iter__(self) -> Iterator[Step]:
@@ -39,15 +43,20 @@ class LockStep:
     def take(self, step: Step) -> None:
         xs = list(map(self.pieces, step.ins))
         if isinstance(step.do, Node):
-            made = [self.compute(step, r, [x[r] for x in xs]) for r in range(self.mesh.n)]
+            made, known = [], {}                    # ranks with the very same pieces and op are computed once
+            for r in range(self.mesh.n):
+                arrays, op = [x[r] for x in xs], self.program.local_op(step.do, r)
+                key = (r if op.effect else 0, op, *map(id, arrays))
+                if key not in known:
+                    known[key] = self.compute(step, op, r, arrays)
+                made.append(known[key])
             for i, held in enumerate(step.outs):
                 self.held[held] = [m[i] for m in made]
         else:
             for held, pieces in zip(step.outs, xs, strict=True):
                 self.held[held] = joint_move(self.mesh, step.do, pieces, held.value.shape)
 
-    def compute(self, step: Step, rank: int, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        op = self.program.local_op(step.do, rank)
+    def compute(self, step: Step, op: Primitive, rank: int, arrays: list[np.ndarray]) -> list[np.ndarray]:
         spec = op.infer(*arrays)
         out = op.compute(spec, [np.asarray(a, order="C") for a in arrays])
         outs = out if isinstance(out, list) else [out]

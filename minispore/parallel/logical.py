@@ -13,6 +13,8 @@ from minispore.common.parameter import Parameter
 from minispore.common.state import current
 from minispore.graph.ir import Graph, Node, Value
 from minispore.ops.communication import Collective
+from minispore.ops.control import Identity
+from minispore.ops.elementwise import Cast
 from minispore.ops.primitive import Primitive
 from minispore.ops.rule import Rule, bind
 from minispore.parallel.complete import Completion
@@ -121,26 +123,28 @@ def parameter_check(p: Parameter, v: Value, mesh: Mesh) -> Check:
 def asked_of_parameters(graph: Graph, mesh: Mesh, rules, checks) -> dict[Value, list[TensorLayout]]:
     """The layouts that strategies give to parameters, also through casts and other ops that keep every dim.
 
-    ValueError if two strategies give one parameter different ones.
+    ValueError if two strategies give one parameter different ones. What is computed of a parameter may be moved, so there
+    another layout is no fault.
     """
     of_value: dict[Value, Parameter] = {v: p for p, v in graph.parameters.items()}
     asked: dict[Value, tuple[list[TensorLayout], Check]] = {}       # the layouts that suit all, and who asked first
-    origin = {v: v for v in of_value}
+    origin = {v: (v, True) for v in of_value}               # value: (parameter, whether it is the parameter itself)
     for node in graph.nodes:
         if len(node.ins) == 1 and len(node.outs) == 1 and node.ins[0] in origin and rules[node].ins == rules[node].outs:
-            origin[node.outs[0]] = origin[node.ins[0]]
-    wishes = [(v, parameter_check(p, v, mesh), 0) for p, v in graph.parameters.items() if p.strategy is not None]
-    wishes += [(origin[v], check, i) for node, check in checks.items() if check.strategy.ins is not None
+            parameter, itself = origin[node.ins[0]]
+            origin[node.outs[0]] = parameter, itself and isinstance(node.op, (Cast, Identity))
+    wishes = [(v, True, parameter_check(p, v, mesh), 0) for p, v in graph.parameters.items() if p.strategy is not None]
+    wishes += [(*origin[v], check, i) for node, check in checks.items() if check.strategy.ins is not None
                for i, v in enumerate(node.ins) if v in origin and check.strategy.ins[i] is not None]
-    for parameter, check, i in wishes:
+    for parameter, itself, check, i in sorted(wishes, key=lambda wish: not wish[1]):
         mine = layouts_of_input(check, i)
         theirs, other = asked.get(parameter, (mine, check))
         both = [layout for layout in theirs if layout in mine]
-        if not both:
+        if itself and not both:
             raise ValueError(f"parameter {of_value[parameter].name} of shape {parameter.shape} would need two layouts on "
                              f"{mesh.n} devices: {theirs[0]} by {other.where} with strategy {other.strategy}, and "
                              f"{mine[0]} by {check.where} with strategy {check.strategy}. Give both strategies that agree on it")
-        asked[parameter] = both, other
+        asked[parameter] = both or theirs, other
     return {v: layouts[:1] for v, (layouts, _) in asked.items()}
 
 

@@ -5,7 +5,7 @@ Ranks are numbered row-major: the last axis is the fastest.
 """
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 
@@ -18,7 +18,7 @@ class Mesh:
     """
     n: int
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return _primes(self.n)
 
