@@ -9,7 +9,7 @@ from minispore.ops.primitive import specs
 from minispore.ops.random import Keep, Random
 from minispore.ops.strategy import Strategy
 from minispore.parallel.layout import TensorLayout
-from minispore.parallel.legality import Check, layout_of_input
+from minispore.parallel.legality import Check, layouts_of_input
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.sharding import as_strategy, candidates
 
@@ -83,7 +83,7 @@ class Draw:
         rule = op.bound_rule(shapes, [s.shape for s in outs])
         strategy = as_strategy(rule, self.pick(list(candidates(rule, self.mesh))))
         check = Check(op.name, rule, shapes, Strategy(strategy), self.mesh)
-        asked = {at: layout_of_input(check, i) for i, at in enumerate(places) if at[0] == "parameter"}
+        asked = {at: layouts_of_input(check, i)[0] for i, at in enumerate(places) if at[0] == "parameter"}
         if any(self.asked.get(at, layout) != layout for at, layout in asked.items()):
             return op
         self.asked.update(asked)
