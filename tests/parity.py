@@ -36,7 +36,7 @@ class Choice:
 def cut(graph: Graph, rules, mesh: Mesh, given=None, forced: Forced | None = None, **switches) -> Partitioned:
     """compile_graph, with the assignments of some nodes forced."""
     checks = {node: check_of(node, rules[node], mesh) for node in graph.nodes if node.op.strategy is not None}
-    given = {**asked_of_parameters(graph, rules, checks), **(given or {})}
+    given = {**asked_of_parameters(graph, mesh, rules, checks), **(given or {})}
     for node, assignment in (forced or {}).items():
         checks[node] = Choice(lambda free, a=assignment: [a] if {x for axes in a.values() for x in axes} <= set(free) else [])
     plan = Completion(graph, mesh, rules, given, checks, **switches).run()

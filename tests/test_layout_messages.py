@@ -178,7 +178,7 @@ def test_a_parameter_with_two_layouts():
     def net(x):
         return ops.MatMul().shard(((2, 1), (1, 4)))(ops.MatMul().shard(((2, 1), (1, 2)))(x, w), w)
     refused(rf"^parameter w of shape \(32, 32\) would need two layouts on 8 devices: \(-, b\) by MatMul {LINE} with strategy "
-            rf"\(\(2, 1\), \(1, 2\)\), and \(-, bc\) by MatMul {LINE} with strategy \(\(2, 1\), \(1, 4\)\). Give both ops",
+            rf"\(\(2, 1\), \(1, 2\)\), and \(-, bc\) by MatMul {LINE} with strategy \(\(2, 1\), \(1, 4\)\). Give both strategies",
             net, (32, 32))
 
 

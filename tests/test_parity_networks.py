@@ -71,7 +71,7 @@ def test_lock_step(data):
 def test_redistributions_of_every_kind_occurred():
     if SEEN and EXAMPLES >= 600:            # fewer needn't meet all
         assert {op for op, _ in (k for k in SEEN if isinstance(k, tuple))} == {
-            "slice", "all_gather", "all_to_all", "reduce_scatter", "all_reduce", "permute"}
+            "slice", "all_gather", "all_to_all", "reduce_scatter", "all_reduce", "permute", "halo"}
         assert SEEN["all_reduce", "sum"] and SEEN["all_reduce", "max"]
 
 
