@@ -50,4 +50,5 @@ def main():
     (folder / f"{ms.get_rank()}.json").write_text(json.dumps(found))
 
 
-main()
+if __name__ == "__main__":
+    main()

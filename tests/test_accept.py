@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ACCEPT = Path(os.environ.get("MINISPORE_ACCEPT", Path(__file__).parents[2] / "shared" / "accept"))
@@ -63,6 +64,54 @@ def test_all_ranks_end_with_the_same_weights(folder, program, n):
     assert done.returncode == 0, done.stdout + done.stderr
     sums = re.findall(r"checksum (\d+)", done.stdout)
     assert len(sums) == n and len(set(sums)) == 1
+
+
+EQUAL = """
+x_whole, w1, w2 = ms.Tensor(x), net.weight1.full(), net.weight2.full()
+ms.reset_auto_parallel_context()
+one = np.maximum(x_whole.asnumpy() @ w1.asnumpy(), 0) @ w2.asnumpy()
+print("off by", np.abs(output.asnumpy() - one).max(), net.weight1.shape, net.weight2.shape)
+"""
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_semi_auto_equals_one_device(folder, n):
+    (folder / "equal.py").write_text((folder / "seed_1_semi_auto.py").read_text() + EQUAL)
+    done = msrun(folder, f"--device_num={n}", "python", "equal.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "输入形状：(32, 128)" in done.stdout and "输出形状：(32, 64)" in done.stdout and "执行成功" in done.stdout
+    off = re.findall(r"off by (\S+) \(128, 64\) \(64, 64\)", done.stdout)
+    assert len(off) == n and max(map(float, off)) < 1e-3           # sums of 128 products of two sums of 128, float32
+
+
+def test_semi_auto_on_thread_ranks(folder, capsys, monkeypatch):
+    """As written, on 4 threads that each run the script."""
+    from minispore.lab import run_ranks
+    from minispore.launch import alias
+    alias.install(False)
+    monkeypatch.setitem(sys.modules, "mindspore", __import__("minispore"))
+    code = compile((folder / "seed_1_semi_auto.py").read_text(), "seed_1_semi_auto.py", "exec")
+
+    def program():
+        scope = {"__name__": "__main__"}
+        exec(code, scope)
+        net = scope["net"]
+        whole = [t.full().asnumpy() for t in (net.weight1, net.weight2)]
+        return scope["output"].asnumpy(), np.maximum(scope["x"].asnumpy() @ whole[0], 0) @ whole[1]
+    with pytest.warns(UserWarning, match=r"there is no Ascend device|the ranks gave different values"):
+        results = run_ranks(program, 4)
+    for mine, one in results:
+        np.testing.assert_allclose(mine, one, atol=1e-3)
+        np.testing.assert_array_equal(mine, results[0][0])
+    assert "输出形状：(32, 64)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_semi_auto_says_how_many_devices_it_needs(folder, n):
+    done = msrun(folder, f"--device_num={n}", "python", "seed_1_semi_auto.py")
+    assert done.returncode != 0
+    assert re.search(rf"MatMul .*seed_1_semi_auto.py:31.*needs 2 devices, which does not divide the {n} there are",
+                     done.stdout + done.stderr)
 
 
 FAULTS = {

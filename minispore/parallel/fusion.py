@@ -1,10 +1,10 @@
 """Fusion: the collectives of gradients and of new parameters are gathered into buckets, each one message.
 
-A bucket goes out where its last member is made, or before the first step that needs one of them.
+What needs a member of a bucket waits until nothing else is left to do; then the buckets go out.
 """
 from bisect import bisect_right
 
-from minispore.graph.ir import Value
+from minispore.graph.ir import Node, Value
 from minispore.parallel.partition import Partitioned, Step
 from minispore.parallel.redistribution import Move
 
@@ -27,24 +27,36 @@ def fuse(cut: Partitioned, comm_fusion: dict | None, indices: list[int], groups:
         members = buckets.pop(key)
         steps.append(Step(members[0].do, tuple(h for m in members for h in m.ins), tuple(h for m in members for h in m.outs)))
 
-    for step in cut.steps:
-        needed = set(step.ins)
-        for key in [k for k, members in buckets.items() if any(needed & set(m.outs) for m in members)]:
+    todo = cut.steps
+    while todo:
+        later: list[Step] = []
+        missing: set = set()                    # what waiting steps and unsent buckets will make
+        for step in todo:
+            if not missing.isdisjoint(step.ins) or (later and _in_order(step)):
+                later.append(step)
+                missing.update(step.outs)
+                continue
+            value = step.outs[0].value if step.outs else None
+            if not isinstance(step.do, Move) or step.do.op not in KEYS or not groups.get(value):
+                steps.append(step)
+                continue
+            move, kind = step.do, KEYS[step.do.op]
+            number = seen[kind] = seen.get(kind, -1) + 1
+            limit, part = _limit((comm_fusion or {}).get(kind), indices if kind == "allreduce" else [], number)
+            key = (move.op, move.axes, move.dim, move.src.kind, value.dtype, groups[value], part)
+            if key in buckets and sum(map(_bytes, buckets[key])) + _bytes(step) > limit:
+                send(key)
+            buckets.setdefault(key, []).append(step)
+            missing.update(step.outs)
+        for key in list(buckets):
             send(key)
-        value = step.outs[0].value
-        if not isinstance(step.do, Move) or step.do.op not in KEYS or value not in groups or groups[value] == 0:
-            steps.append(step)
-            continue
-        move, kind = step.do, KEYS[step.do.op]
-        number = seen[kind] = seen.get(kind, -1) + 1
-        limit, part = _limit((comm_fusion or {}).get(kind), indices if kind == "allreduce" else [], number)
-        key = (move.op, move.axes, move.dim, move.src.kind, value.dtype, groups[value], part)
-        if key in buckets and sum(map(_bytes, buckets[key])) + _bytes(step) > limit:
-            send(key)
-        buckets.setdefault(key, []).append(step)
-    for key in list(buckets):
-        send(key)
+        todo = later
     cut.steps = steps
+
+
+def _in_order(step: Step) -> bool:
+    """Whether the user sees when it happens, e.g. Print."""
+    return isinstance(step.do, Node) and step.do.op.effect
 
 
 def _limit(setting: dict | None, indices, number: int) -> tuple[float, int]:

@@ -10,8 +10,12 @@ from minispore.nn.layer.checks import positive
 class ReLU(Cell):
     """max(x, 0)."""
 
+    def __init__(self):
+        super().__init__()
+        self.relu = ops.ReLU()
+
     def construct(self, x):
-        return ops.relu(x)
+        return self.relu(x)
 
 
 class ReLU6(Cell):
@@ -159,10 +163,10 @@ class Softmax(Cell):
 
     def __init__(self, axis=-1):
         super().__init__()
-        self.axis = axis
+        self.axis, self.softmax = axis, ops.Softmax(axis)
 
     def construct(self, x):
-        return ops.softmax(x, self.axis)
+        return self.softmax(x)
 
 
 class LogSoftmax(Cell):

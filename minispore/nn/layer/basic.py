@@ -36,12 +36,14 @@ class Dense(Cell):
             init = Uniform(1 / sqrt(in_channels)) if bias_init is None else bias_init
             self.bias = Parameter(initializer(init, (out_channels,), dtype), name="bias")
         self.activation = get_activation(activation)
+        self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.Add()        # to be sharded by these names
 
     def construct(self, x):
         if not x.shape or x.shape[-1] != self.in_channels:
             raise ValueError(f"Dense(in_channels={self.in_channels}, out_channels={self.out_channels}): "
                              + explain_features(x, self.in_channels))
-        x = ops.dense(x, self.weight, self.bias if self.has_bias else None)
+        x = self.matmul(x, self.weight)
+        x = self.bias_add(x, self.bias) if self.has_bias else x
         return x if self.activation is None else self.activation(x)
 
     def extend_repr(self):
@@ -91,10 +93,11 @@ class Embedding(Cell):
                 raise ValueError(f"Embedding: padding_idx {padding_idx} must be in 0 … {vocab_size - 1}")
             table = ops.concat((table[:padding_idx], ops.zeros((1, embedding_size), dtype), table[padding_idx + 1:]))
         self.embedding_table = Parameter(table, name="embedding_table")
+        self.gather = ops.Gather()
 
     def construct(self, ids):
         if not self.use_one_hot:
-            return ops.gather(self.embedding_table, ids, 0)
+            return self.gather(self.embedding_table, ids, 0)
         hot = ops.cast(ops.one_hot(ids, self.vocab_size), self.embedding_table.dtype)
         return ops.matmul(hot, self.embedding_table)
 

@@ -37,6 +37,7 @@ class Conv2d(Cell):
         self.in_channels, self.out_channels, self.has_bias = in_channels, out_channels, has_bias
         self.kernel_size, self.stride = pair(kernel_size, "Conv2d: kernel_size"), stride
         self.pad_mode, self.padding, self.dilation, self.group = pad_mode, padding, dilation, group
+        self.bias_add = ops.BiasAdd()
         self.conv2d = ops.Conv2D(out_channels, self.kernel_size, pad_mode=pad_mode, pad=padding, stride=stride,
                                  dilation=dilation, group=group)
         fan_in = in_channels // group * prod(self.kernel_size)
@@ -49,7 +50,7 @@ class Conv2d(Cell):
 
     def construct(self, x):
         x = self.conv2d(x, self.weight)
-        return ops.bias_add(x, self.bias) if self.has_bias else x
+        return self.bias_add(x, self.bias) if self.has_bias else x
 
     def extend_repr(self):
         return (f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
