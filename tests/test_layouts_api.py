@@ -128,6 +128,27 @@ def test_ranks_that_disagree_take_rank_0s_values_and_say_so():
         assert run_ranks(program, 2) == [0, 0]
 
 
+def test_inputs_that_differ_are_rank_0s_in_every_call():
+    def program():
+        semi_auto()
+        net = Net(2)
+        return [net(Tensor(X * (1 + get_rank()) + step)).asnumpy() for step in range(3)]
+    with pytest.warns(UserWarning, match="input 0: the ranks gave different values"):
+        results = run_ranks(program, 2)
+    for mine in results:
+        for step, out in enumerate(mine):
+            np.testing.assert_allclose(out, Net()(Tensor(X + step)).asnumpy(), rtol=1e-12)
+
+
+def test_copies_of_pieces_are_pieces():
+    def program():
+        semi_auto()
+        net = Net(2)
+        net(Tensor(X))
+        return [t.full().shape for t in (Tensor(net.w1), net.w1.copy(), net.w1.clone(), net.w1.value())]
+    assert run_ranks(program, 2) == [[(12, 24)] * 4] * 2
+
+
 # ---- shard in its forms -----------------------------------------------------------------------------------
 
 LAYOUT = Layout((2, 2), ("dp", "mp"))

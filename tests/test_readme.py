@@ -47,6 +47,8 @@ def test_the_other_snippets(capsys):
             exec(compile(code, "README.md", "exec"), space)
     out = capsys.readouterr().out
     assert "[ 0.  4.  8. 12.]" in out and "24 messages" in out and "AllReduce" in out
+    one, other = re.search(r"loss (\S+) on one device (\S+)", out).groups()
+    assert abs(float(one) - float(other)) < 1e-5 and "up.weight: (256, 64) as (bc, -) on 8 ranks, here (64, 64)" in out
     assert "rank 0: waits in Receive" in out and "Tanh()" in out and "the same bits: True" in out
 
 

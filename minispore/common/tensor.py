@@ -47,8 +47,9 @@ class Tensor:
     def __init__(self, input_data=None, dtype=None):
         if input_data is None:
             raise TypeError("Tensor(): no data given; pass a number, a list or a numpy array")
+        layout = None
         if isinstance(input_data, Tensor):
-            array = input_data._data().copy()
+            array, layout = input_data._data().copy(), input_data._layout
         else:
             try:
                 array = np.array(input_data, order="C")
@@ -64,7 +65,7 @@ class Tensor:
         elif array.dtype not in mstype.KNOWN:
             raise TypeError(f"Tensor(): data of type {array.dtype} can't be a tensor; "
                             "use numbers or bools in a rectangular nesting")
-        self._array, self._value, self._layout = array, None, None
+        self._array, self._value, self._layout = array, None, layout
 
     @classmethod
     def from_numpy(cls, array: np.ndarray, layout=None) -> "Tensor":

@@ -38,6 +38,9 @@ class Compiler:
     def cut(self, graph: Graph, placements: list[Placement | None]) -> Partitioned:
         """The graph cut for the mesh; placements: how the inputs lie, None for a plain tensor that is whole everywhere."""
         mesh, given = self.mesh, {}
+        if self.settings["pipeline_stages"] > 1:
+            raise NotImplementedError(f"pipeline_stages={self.settings['pipeline_stages']}: pipeline parallel isn't there yet; "
+                                      "use 1")
         silent = all(node.op.strategy is None for node in graph.nodes)
         batch = next((v.shape[0] for v in graph.inputs if v.shape), 0) if silent else None
         for v, placed in zip(graph.inputs, placements, strict=True):
@@ -68,11 +71,11 @@ class Compiler:
         if state.simulated:
             from minispore.parallel.simulate import Simulation  # it stands above this
             return Simulation(graph, cut, state.rank, layouts)
-        agree(graph, leaves)
+        shared = agree(graph, leaves)
         for p in {**graph.parameters, **graph.assigned}:
             lay_out(p, mesh, cut.plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p))
         keep_strategy(self.strategy, {**graph.parameters, **graph.assigned}, mesh)
-        return Program(cut.for_rank(state.rank), layouts)
+        return RankProgram(cut.for_rank(state.rank), layouts, shared)
 
 
 def bucketed(graph: Graph) -> dict[Value, int]:
@@ -122,25 +125,45 @@ def lay_out(p: Parameter, mesh: Mesh, layout: TensorLayout) -> None:
         p._layout = placement
 
 
-def agree(graph: Graph, leaves: list) -> None:
-    """Rank 0's values are the logical ones: where other ranks hold different parameters or plain inputs they get rank 0's,
-    with one warning."""
+class RankProgram(Program):
+    """A rank's program of a logical one. shared: the plain inputs that differ between ranks, so that rank 0's are taken."""
+
+    def __init__(self, graph: Graph, layouts: list, shared: list[int]):
+        super().__init__(graph, layouts)
+        self.shared = shared
+
+    def run(self, tensors: list) -> list[Tensor]:
+        tensors = list(tensors)
+        for i in self.shared:
+            tensors[i] = current().world.broadcast(values_of(tensors[i]), 0).wait()
+        return super().run(tensors)
+
+
+def values_of(x) -> np.ndarray:
+    return x._data() if isinstance(x, Tensor) else x
+
+
+def agree(graph: Graph, leaves: list) -> list[int]:
+    """Rank 0's values are the logical ones: parameters that differ on other ranks get them, with one warning. The numbers of
+    the plain inputs that differ are returned.
+    """
     state = current()
     if state.size == 1:
-        return
+        return []
     params = [p for p in graph.parameters if p.layout is None and not p._pending]
-    plain = [(f"input {i}", t._data() if isinstance(t, Tensor) else t) for i, t in enumerate(leaves)
-             if not (isinstance(t, Tensor) and t.layout is not None)]
-    named = [(f"parameter {p.name}", p._data()) for p in params] + plain
-    if not named:
-        return
-    sums = np.array([crc32(np.asarray(a, order="C").view(np.uint8) if a.ndim else a.tobytes()) for _, a in named], np.int64)
+    plain = [i for i, t in enumerate(leaves) if not (isinstance(t, Tensor) and t.layout is not None)]
+    arrays = [p._data() for p in params] + [values_of(leaves[i]) for i in plain]
+    names = [f"parameter {p.name}" for p in params] + [f"input {i}" for i in plain]
+    if not arrays:
+        return []
+    sums = np.array([crc32(np.asarray(a, order="C").reshape(-1).view(np.uint8)) for a in arrays], np.int64)
     everybody = state.world.all_gather(sums[None]).wait()
     differ = (everybody != everybody[0]).any(0)
-    for (_, array), odd in zip(named, differ, strict=True):
+    for p, odd in zip(params, differ, strict=False):
         if odd:
-            np.copyto(array, state.world.broadcast(array, 0).wait())
+            np.copyto(p._data(), state.world.broadcast(p._data(), 0).wait())
     if differ.any() and state.rank == 0:
-        names = ", ".join(name for (name, _), odd in zip(named, differ, strict=True) if odd)
-        warn(f"{names}: the ranks gave different values; in semi_auto_parallel and auto_parallel a tensor is one logical tensor, "
+        odd = ", ".join(name for name, d in zip(names, differ, strict=True) if d)
+        warn(f"{odd}: the ranks gave different values; in semi_auto_parallel and auto_parallel a tensor is one logical tensor, "
              "so rank 0's are taken. Use ms.set_seed and minispore's initializers, or seed numpy alike on all ranks")
+    return [i for i, d in zip(plain, differ[len(params):], strict=True) if d]
