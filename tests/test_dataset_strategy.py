@@ -12,7 +12,8 @@ from minispore.lab import run_ranks
 from minispore.ops.primitive import Piece
 from minispore.ops.random import Keep, Random
 from minispore.parallel import Layout
-from minispore.train import Accuracy, Callback
+from minispore.train import Accuracy, Callback, Metric
+from minispore.train.metrics.metric import Rows
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(48, 8)), RNG.integers(0, 4, 48).astype(np.int32)
@@ -47,6 +48,19 @@ def semi_auto(**more):
         ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", **more)
 
 
+class Seen(Metric):
+    """The labels, in the dataset's order."""
+
+    def clear(self):
+        self.rows = Rows()
+
+    def update(self, *inputs):
+        self.rows += inputs[1].asnumpy()
+
+    def eval(self):
+        return self.rows.value
+
+
 class Losses(Callback):
     def __init__(self):
         self.losses = []
@@ -62,13 +76,14 @@ def trained(batch, strategy, sharing, split=None, p=0.0, rows=48, shuffle=False,
         n, me = ms.get_group_size(), ms.get_rank()
         shards, shard = sharing(me, n)
         net, seen = Net(split if n > 1 else None, p), Losses()
-        model = Model(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 0.01), metrics={"accuracy", "loss", "F1"})
+        model = Model(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 0.01), metrics={
+            "accuracy": Accuracy(), "loss": nn.Loss(), "F1": nn.F1(), "seen": Seen()})
         ends = shards > 1 or not split          # else strategies would have to split a last batch that they don't divide
         valid = data(5 if ends else 4, shards, shard, rows=valid_rows, drop=False)
         model.fit(epochs, data(batch // shards, shards, shard, rows, shuffle=shuffle), valid, callbacks=seen)
         out = model.eval(data(12 // shards, shards, shard, rows=24, drop=False))
         last = model.predict(Tensor(X[:4]))
-        return [seen.losses, out["loss"], out["accuracy"], out["F1"], *model.eval(valid).values(), last.asnumpy(),
+        return [seen.losses, *out.values(), *model.eval(valid).values(), last.asnumpy(),
                 *(p.full().asnumpy() for p in net.trainable_params())]
     return program
 
