@@ -4,6 +4,7 @@ import os
 from minispore.common.errors import warn
 from minispore.common.seed import get_seed, set_seed
 from minispore.common.state import GRAPH_MODE, LOGICAL_MODES, PARALLEL_DEFAULTS, PYNATIVE_MODE, current
+from minispore.ops.strategy import NamedLayout
 
 __all__ = ["GRAPH_MODE", "PYNATIVE_MODE", "ParallelMode", "get_auto_parallel_context", "get_context", "get_seed",
            "reset_auto_parallel_context", "set_auto_parallel_context", "set_context", "set_device", "set_seed"]
@@ -16,6 +17,7 @@ CONTEXT_DEFAULTS = {
     "compile_cache_path": "",
 }
 DEVICES = ("CPU", "GPU", "Ascend")
+SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 
 
 class ParallelMode:
@@ -125,24 +127,58 @@ def _fusion(key, value):
 def _dataset_strategy(key, value):
     if isinstance(value, str):
         _one_of("data_parallel", "full_batch")(key, value)
-    elif not isinstance(value, tuple):
-        raise TypeError(f"set_auto_parallel_context: {key}={value!r} must be 'data_parallel', 'full_batch' or a tuple")
+        return
+    if not isinstance(value, tuple):
+        raise TypeError(f"set_auto_parallel_context: {key}={value!r} must be 'data_parallel', 'full_batch' or a tuple with a "
+                        "strategy or a Layout's for each column, e.g. ((4, 1), (4,))")
+    if not value:
+        raise ValueError(f"set_auto_parallel_context: {key}=() is empty; give an entry for each column, e.g. ((4, 1), (4,))")
+    for i, entry in enumerate(value):
+        if isinstance(entry, NamedLayout):
+            continue
+        if not isinstance(entry, tuple):
+            raise TypeError(f"set_auto_parallel_context: entry {i} of {key}={value!r} is {entry!r}; each must be a tuple of "
+                            "split counts, one a dim of the column, or a Layout's (mind the outer tuple: ((4, 1),) for one "
+                            "column)")
+        for n in entry:
+            if not isinstance(n, int) or isinstance(n, bool):
+                raise TypeError(f"set_auto_parallel_context: entry {i} of {key}={value!r} holds {n!r}; split counts are whole "
+                                "numbers")
+            if n < 1:
+                raise ValueError(f"set_auto_parallel_context: entry {i} of {key}={value!r} holds {n}; a split count is at least "
+                                 "1 (1: not split)")
 
 
-def _optimizer(key, value):
-    known = {"gradient_accumulation_shard", "parallel_optimizer_threshold", "optimizer_weight_shard_size",
-             "optimizer_level"}
-    if value is not None and (not isinstance(value, dict) or set(value) - known):
-        raise ValueError(f"set_auto_parallel_context: {key}={value!r} must be a dict with keys among {sorted(known)}")
-    if value and value.get("parallel_optimizer_threshold", 0) < 0:
-        raise ValueError(f"set_auto_parallel_context: {key}: parallel_optimizer_threshold "
-                         f"{value['parallel_optimizer_threshold']} must be ≥ 0 (KB)")
+def _text(key, value):
+    if not isinstance(value, str):
+        raise TypeError(f"set_auto_parallel_context: {key}={value!r} is a {type(value).__name__}; give a file's name")
 
 
-def _strategy_files(key, value):
-    known = {"load_file", "save_file", "only_trainable_params"}
-    if value is not None and (not isinstance(value, dict) or set(value) - known):
-        raise ValueError(f"set_auto_parallel_context: {key}={value!r} must be a dict with keys among {sorted(known)}")
+def _of(known: dict):
+    """A dict (or None) with some of the `known` keys, each of whose values its check accepts."""
+    def check(key, value):
+        if value is None:
+            return
+        if not isinstance(value, dict):
+            raise TypeError(f"set_auto_parallel_context: {key}={value!r} must be a dict with keys among {sorted(known)}")
+        unknown = sorted(set(value) - set(known), key=str)
+        if unknown:
+            raise ValueError(f"set_auto_parallel_context: {key} has no {unknown[0]!r}; its keys are {', '.join(sorted(known))}")
+        for part, setting in value.items():
+            known[part](f"{key}[{part!r}]", setting)
+    return check
+
+
+def _threshold(key, value):
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"set_auto_parallel_context: {key}={value!r} must be a whole number (KB)")
+    if value < 0:
+        raise ValueError(f"set_auto_parallel_context: {key}={value} must be ≥ 0 (KB)")
+
+
+def _shard_size(key, value):
+    if value != -1:
+        _whole(1, 4096)(key, value)
 
 
 _SEARCH = _one_of("recursive_programming", "sharding_propagation", "dynamic_programming", "ilp")
@@ -150,9 +186,13 @@ CHECKS = {
     "device_num": _whole(1, 4096), "global_rank": _whole(0, 4095), "pipeline_stages": _whole(1, 4096),
     "parallel_mode": _one_of(*ParallelMode.MODE_LIST),
     "search_mode": _SEARCH, "auto_parallel_search_mode": _SEARCH,
-    "dataset_strategy": _dataset_strategy, "strategy_ckpt_config": _strategy_files,
-    "comm_fusion": _fusion, "all_reduce_fusion_config": _indices,
-    "parallel_optimizer_config": _optimizer,
+    "dataset_strategy": _dataset_strategy, "comm_fusion": _fusion, "all_reduce_fusion_config": _indices,
+    "parallel_optimizer_config": _of({"gradient_accumulation_shard": _flag, "parallel_optimizer_threshold": _threshold,
+                                      "optimizer_weight_shard_size": _shard_size,
+                                      "optimizer_level": _one_of("level1", "level2", "level3")}),
+    "strategy_ckpt_config": _of({"load_file": _text, "save_file": _text, "only_trainable_params": _flag}),
+    "pipeline_config": _of({"pipeline_interleave": _flag, "pipeline_scheduler": _one_of(*SCHEDULERS)}),
+    **dict.fromkeys(("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file"), _text),
     **dict.fromkeys(("gradients_mean", "gradient_fp32_sync", "loss_repeated_mean", "parameter_broadcast", "full_batch",
                      "enable_parallel_optimizer", "enable_alltoall", "pipeline_result_broadcast"), _flag),
 }
@@ -164,6 +204,8 @@ def set_auto_parallel_context(**kwargs) -> None:
     parallel_mode: "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel".
     gradients_mean: average gradients over the ranks instead of summing. parameter_broadcast: start from rank 0's
     parameters. device_num, global_rank: after init() the group's size and this rank, unless set.
+    dataset_strategy, in semi-auto and auto mode: "data_parallel", a dataset in device_num shards; "full_batch" (full_batch=True),
+    all rows on every rank; or a tuple with the split counts, or a Layout's, of each column.
     Nothing is changed when one of the values is refused (ValueError, TypeError, KeyError or RuntimeError, see the text).
     """
     _use(merged(current().parallel, kwargs))
@@ -177,7 +219,9 @@ def merged(settings: dict, changes: dict) -> dict:
                              f"{', '.join(sorted(PARALLEL_DEFAULTS))}")
         if key in CHECKS:
             CHECKS[key](key, value)
-    new = {**settings, **changes}
+        if isinstance(PARALLEL_DEFAULTS[key], dict):
+            changes = {**changes, key: {**PARALLEL_DEFAULTS[key], **(value or {})}}     # what isn't given is as at the start
+    new = {**settings, **changes, **_batch_settings(settings, changes)}
     mode = new["parallel_mode"]
     if new["full_batch"] and mode == "data_parallel":
         raise RuntimeError("set_auto_parallel_context: full_batch=True with parallel_mode='data_parallel': there each "
@@ -186,6 +230,19 @@ def merged(settings: dict, changes: dict) -> dict:
         raise ValueError(f"set_auto_parallel_context: parameter_broadcast=True with parallel_mode={mode!r}: there a rank "
                          "may hold a slice only. Leave it False; initial values are equal on all ranks anyway")
     return new
+
+
+def _batch_settings(settings: dict, given: dict) -> dict:
+    """full_batch and dataset_strategy="full_batch" are one setting under two names."""
+    if "dataset_strategy" in given:
+        full = given["dataset_strategy"] == "full_batch"
+        if given.get("full_batch", full) != full:
+            raise ValueError(f"set_auto_parallel_context: full_batch={given['full_batch']} and dataset_strategy="
+                             f"{given['dataset_strategy']!r} contradict each other; give dataset_strategy alone")
+        return {"full_batch": full}
+    if "full_batch" in given and given["full_batch"] != (settings["dataset_strategy"] == "full_batch"):
+        return {"dataset_strategy": "full_batch" if given["full_batch"] else "data_parallel"}
+    return {}
 
 
 def get_auto_parallel_context(attr_key: str):

@@ -22,6 +22,30 @@ from minispore.lab import run_ranks
     ({"all_reduce_fusion_config": [1.5]}, TypeError, "list of whole numbers"),
     ({"parallel_optimizer_config": {"parallel_optimizer_threshold": -1}}, ValueError, "must be ≥ 0"),
     ({"pipeline_stages": 0}, ValueError, "1 … 4096"),
+    ({"dataset_strategy": ()}, ValueError, "is empty; give an entry for each column"),
+    ({"dataset_strategy": (4, 1)}, TypeError, "entry 0 of dataset_strategy.* is 4.*mind the outer tuple"),
+    ({"dataset_strategy": ((4, 1), [4])}, TypeError, "entry 1 of dataset_strategy"),
+    ({"dataset_strategy": ((4.0, 1),)}, TypeError, "holds 4.0; split counts are whole numbers"),
+    ({"dataset_strategy": ((4, 0),)}, ValueError, "holds 0; a split count is at least 1"),
+    ({"dataset_strategy": "data_parallel", "full_batch": True}, ValueError, "and dataset_strategy='data_parallel' contradict"),
+    ({"dataset_strategy": "full_batch", "full_batch": False}, ValueError, "contradict each other"),
+    ({"dataset_strategy": "full_batch", "parallel_mode": "data_parallel"}, RuntimeError, "each rank reads its own shard"),
+    ({"strategy_ckpt_config": "file"}, TypeError, "must be a dict with keys among"),
+    ({"strategy_ckpt_config": {"file": "a"}}, ValueError, "no 'file'; its keys are load_file, only_trainable"),
+    ({"strategy_ckpt_config": {"save_file": 3}}, TypeError, "'save_file'.*=3 is a int; give a file's name"),
+    ({"strategy_ckpt_config": {"only_trainable_params": 1}}, TypeError, "only_trainable_params.* must be True or False"),
+    ({"strategy_ckpt_load_file": None}, TypeError, "strategy_ckpt_load_file=None is a NoneType"),
+    ({"parallel_optimizer_config": 64}, TypeError, "must be a dict"),
+    ({"parallel_optimizer_config": {"size": 1}}, ValueError, "no 'size'"),
+    ({"parallel_optimizer_config": {"parallel_optimizer_threshold": "1"}}, TypeError, "must be a whole number"),
+    ({"parallel_optimizer_config": {"optimizer_weight_shard_size": 0}}, ValueError, "1 … 4096"),
+    ({"parallel_optimizer_config": {"optimizer_level": "level4"}}, ValueError, "level1, level2, level3"),
+    ({"parallel_optimizer_config": {"gradient_accumulation_shard": 1}}, TypeError, "must be True or False"),
+    ({"pipeline_config": {"pipeline_scheduler": "2f2b"}}, ValueError, "1f1b, gpipe"),
+    ({"pipeline_config": {"pipeline_interleave": 2}}, TypeError, "must be True or False"),
+    ({"loss_repeated_mean": 1}, TypeError, "must be True or False"), ({"global_rank": -1}, ValueError, "0 … 4095"),
+    ({"comm_fusion": {"allreduce": {"mode": "all", "config": None}}}, ValueError, "auto, size, index"),
+    ({"parallel_mode": "auto_parallel", "parameter_broadcast": True}, ValueError, "parameter_broadcast=True"),
 ])
 def test_refused_settings_change_nothing(settings, error, message):
     before = dict(ms.common.state.current().parallel)
@@ -37,6 +61,48 @@ def test_parallel_settings_are_read_back():
     assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
     with pytest.raises(ValueError, match="unknown key 'speed'"):
         ms.get_auto_parallel_context("speed")
+
+
+def test_defaults():
+    assert {key: ms.get_auto_parallel_context(key) for key in (
+        "device_num", "global_rank", "rank_id", "parallel_mode", "search_mode", "gradients_mean", "gradient_fp32_sync",
+        "loss_repeated_mean", "parameter_broadcast", "full_batch", "dataset_strategy", "enable_parallel_optimizer",
+        "parallel_optimizer_config", "pipeline_stages", "all_reduce_fusion_config", "strategy_ckpt_config")} == {
+        "device_num": 1, "global_rank": 0, "rank_id": 0, "parallel_mode": "stand_alone", "search_mode": "recursive_programming",
+        "gradients_mean": False, "gradient_fp32_sync": True, "loss_repeated_mean": True, "parameter_broadcast": False,
+        "full_batch": False, "dataset_strategy": "data_parallel", "enable_parallel_optimizer": False,
+        "parallel_optimizer_config": {"gradient_accumulation_shard": False, "parallel_optimizer_threshold": 64,
+                                      "optimizer_weight_shard_size": -1},
+        "pipeline_stages": 1, "all_reduce_fusion_config": [],
+        "strategy_ckpt_config": {"load_file": "", "save_file": "", "only_trainable_params": True}}
+
+
+def test_full_batch_and_dataset_strategy_are_one_setting():
+    def both():
+        return ms.get_auto_parallel_context("full_batch"), ms.get_auto_parallel_context("dataset_strategy")
+    ms.set_auto_parallel_context(full_batch=True)
+    assert both() == (True, "full_batch")
+    ms.set_auto_parallel_context(dataset_strategy=((2, 1), (2,)))
+    assert both() == (False, ((2, 1), (2,)))
+    ms.set_auto_parallel_context(full_batch=False)                  # nothing is to be undone
+    assert both() == (False, ((2, 1), (2,)))
+    ms.set_auto_parallel_context(dataset_strategy="full_batch")
+    ms.set_auto_parallel_context(full_batch=False, parallel_mode="data_parallel")
+    assert both() == (False, "data_parallel")
+    from minispore.parallel import Layout
+    layout = Layout((2, 2), ("dp", "mp"))
+    ms.set_auto_parallel_context(dataset_strategy=(layout("dp", "mp"), layout("dp")))
+    assert both() == (False, (layout("dp", "mp"), layout("dp")))
+
+
+def test_what_a_config_leaves_out_is_as_at_the_start():
+    ms.set_auto_parallel_context(strategy_ckpt_config={"save_file": "s.json"}, parallel_optimizer_config={
+        "parallel_optimizer_threshold": 0, "optimizer_level": "level3"})
+    assert ms.get_auto_parallel_context("strategy_ckpt_config") == {
+        "load_file": "", "save_file": "s.json", "only_trainable_params": True}
+    assert ms.get_auto_parallel_context("parallel_optimizer_config")["optimizer_weight_shard_size"] == -1
+    ms.set_auto_parallel_context(strategy_ckpt_config=None)
+    assert ms.get_auto_parallel_context("strategy_ckpt_config")["save_file"] == ""
 
 
 def test_rank_and_size_after_init():

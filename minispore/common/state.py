@@ -25,7 +25,8 @@ PARALLEL_DEFAULTS: dict[str, Any] = {
     "full_batch": False,
     "dataset_strategy": "data_parallel",
     "enable_parallel_optimizer": False,
-    "parallel_optimizer_config": None,
+    "parallel_optimizer_config": {"gradient_accumulation_shard": False, "parallel_optimizer_threshold": 64,
+                                  "optimizer_weight_shard_size": -1},
     "enable_alltoall": False,
     "pipeline_stages": 1,
     "pipeline_result_broadcast": False,
@@ -34,7 +35,7 @@ PARALLEL_DEFAULTS: dict[str, Any] = {
     "all_reduce_fusion_config": [],
     "strategy_ckpt_load_file": "",
     "strategy_ckpt_save_file": "",
-    "strategy_ckpt_config": None,
+    "strategy_ckpt_config": {"load_file": "", "save_file": "", "only_trainable_params": True},
     "group_ckpt_save_file": "",
 }
 

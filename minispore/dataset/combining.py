@@ -59,6 +59,10 @@ class Zip(Stage):
         return all(part.endless for part in self.parts)
 
     @property
+    def share(self) -> tuple[int, int]:
+        return _common_share("zip", self.parts)
+
+    @property
     def size(self) -> int:
         return min(part.size for part in self.parts if self.endless or not part.endless)
 
@@ -108,6 +112,10 @@ class Concat(Stage):
     def sources(self) -> int:
         return sum(part.sources for part in self.parts)
 
+    @property
+    def share(self) -> tuple[int, int]:
+        return _common_share("concat", self.parts)
+
     def blocks(self, epoch: Epoch) -> Iterator[Block]:
         sources = 0
         for i, part in enumerate(self.parts):
@@ -115,6 +123,16 @@ class Concat(Stage):
                 columns = {name: block.columns[name] for name in self.columns}
                 yield Block(columns, block.valid, block.places + sources * _SOURCE_PLACES)
             sources += part.sources
+
+
+def _common_share(what: str, parts: tuple[Stage, ...]) -> tuple[int, int]:
+    """The share of all parts; only who asks for it needs them to agree."""
+    shares = [part.share for part in parts]
+    if len(set(shares)) > 1:
+        listed = ", ".join(f"dataset {i}: shard {shard} of {n}" for i, (shard, n) in enumerate(shares))
+        raise ValueError(f"{what}: the datasets are sharded differently ({listed}), so their rows don't make up one logical "
+                         "batch; give all of them the same num_shards and shard_id")
+    return shares[0]
 
 
 def _branch(epoch: Epoch, i: int) -> Epoch:

@@ -4,6 +4,7 @@ from itertools import count
 
 import numpy as np
 
+from minispore.common.state import current
 from minispore.dataset import checks, config
 from minispore.dataset.block import Epoch
 from minispore.dataset.prefetch import Prefetcher
@@ -92,15 +93,39 @@ class Flow:
         names = self.stage.columns
         if columns is not None:
             names = checks.names("columns", columns, names)
-        convert = converter(output_numpy, do_copy)
-        return EpochIterator(self, num_epochs, lambda row: tuple(convert(name, row[name]) for name in names))
+        convert = self._converter(output_numpy, do_copy)
+        return EpochIterator(self, num_epochs, lambda row: tuple(convert({name: row[name] for name in names})))
 
     def create_dict_iterator(self, num_epochs: int = -1, output_numpy: bool = False,
                              do_copy: bool = False) -> "EpochIterator":
         """As `create_tuple_iterator`, but each row is a dict from column names."""
-        convert = converter(output_numpy, do_copy)
-        return EpochIterator(self, num_epochs,
-                             lambda row: {name: convert(name, array) for name, array in row.items()})
+        convert = self._converter(output_numpy, do_copy)
+        return EpochIterator(self, num_epochs, lambda row: dict(zip(row, convert(row), strict=True)))
+
+    def _converter(self, output_numpy: bool, do_copy: bool) -> Callable[[dict], list]:
+        """What makes of a row's arrays what the script asked for."""
+        checks.flag("output_numpy", output_numpy), checks.flag("do_copy", do_copy)
+
+        def convert(row: dict[str, np.ndarray]) -> list:
+            if do_copy:
+                row = {name: array.copy() for name, array in row.items()}
+            return list(row.values()) if output_numpy else self.tensors("", row)
+        return convert
+
+    def tensors(self, who: str, row: dict[str, np.ndarray]) -> list:
+        """A row's (or batch's) columns as Tensors on the same memory. In semi-auto and auto mode each knows of which logical
+        tensor it is this rank's piece. who: whom an error names.
+        """
+        from minispore.common.tensor import Tensor
+        for name, array in row.items():
+            if array.dtype.kind not in "biuf":
+                remedy = "with dataset.project([…])" if who else "with columns=[...] or ask for output_numpy=True"
+                raise TypeError(f"{who and f'{who}: '}column {name!r} holds {array.dtype}, which a Tensor can't; "
+                                f"leave it out {remedy}")
+        compiler = current().compiler
+        layouts = [None] * len(row) if compiler is None else \
+            compiler.fed({name: array.shape for name, array in row.items()}, self.stage.share)
+        return list(map(Tensor.from_numpy, row.values(), layouts))
 
     def batches(self, epoch: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
         """minispore's own iterator, for Model: the rows of epoch number `epoch`, made one block ahead.
@@ -143,19 +168,3 @@ class EpochIterator(Iterator):
         if self._epochs_left > 0:
             self._epochs_left -= 1
         return self._dataset.batches(next(self._dataset._epochs))
-
-
-def converter(output_numpy: bool, do_copy: bool) -> Callable[[str, np.ndarray], object]:
-    """What makes of a column's array what the script asked for."""
-    checks.flag("output_numpy", output_numpy), checks.flag("do_copy", do_copy)
-    if output_numpy:
-        return lambda name, array: array.copy() if do_copy else array
-
-    from minispore.common.tensor import Tensor
-
-    def to_tensor(name: str, array: np.ndarray) -> Tensor:
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"column {name!r} holds {array.dtype}, which a Tensor can't; "
-                            "leave it out with columns=[...] or ask for output_numpy=True")
-        return Tensor.from_numpy(array.copy() if do_copy else array)
-    return to_tensor

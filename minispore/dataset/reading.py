@@ -142,6 +142,10 @@ class Source(Stage):
     def classes(self) -> dict | None:
         return self.reader.classes
 
+    @property
+    def share(self) -> tuple[int, int]:
+        return self.sampler.share
+
     @cached_property
     def size(self) -> int:
         return len(self._choice(Epoch(0, 0)))
@@ -186,6 +190,10 @@ class Stream(Stage):
     @property
     def columns(self) -> tuple[str, ...]:
         return self.names
+
+    @property
+    def share(self) -> tuple[int, int]:
+        return self.shard, self.shards
 
     @cached_property
     def size(self) -> int:

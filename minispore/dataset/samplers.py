@@ -64,6 +64,11 @@ class BuiltinSampler:
         child = self.child_sampler.get_num_samples() if self.child_sampler else None
         return min((n for n in (self.num_samples, child) if n is not None), default=None)
 
+    @property
+    def share(self) -> tuple[int, int]:
+        """(which shard it chooses, of how many)."""
+        return (0, 1) if self.child_sampler is None else self.child_sampler.share
+
     def choose(self, total: int, epoch: Epoch, labels: Labels) -> Choice:
         """The rows of an epoch out of 0 … total-1."""
         if self.child_sampler is None:
@@ -130,6 +135,11 @@ class DistributedSampler(BuiltinSampler):
         self.offset = checks.integer("offset", offset, -1, "-1 makes all shards equally long")
         if offset > num_shards:
             raise ValueError(f"offset must lie in [-1, {num_shards}] for num_shards={num_shards}, got {offset}")
+
+    @property
+    def share(self):
+        shard, shards = super().share           # of a child's shard it takes every n-th row once more
+        return shard + shards * self.shard_id, shards * self.num_shards
 
     def pick(self, total, epoch, labels):
         n = self.num_shards

@@ -54,6 +54,11 @@ class Stage:
         return self.before.sources
 
     @property
+    def share(self) -> tuple[int, int]:
+        """(which shard of the data these rows are, of how many): (0, 1) if they aren't sharded."""
+        return self.before.share
+
+    @property
     def classes(self) -> dict | None:
         """The number of each class, by its name, if the data have classes."""
         return self.before.classes

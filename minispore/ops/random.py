@@ -31,6 +31,8 @@ class Random(Primitive):
     (first and last + 1 of each dim; a slice could not be hashed).
 
     by_rows: in data and hybrid parallel this rank holds every n-th row of the logical tensor: its row i is row i·n + r.
+    shards: (n, b): in a logical program the batch consists of n shards of b rows, one after the other; row r·b + i takes the
+    numbers of row i·n + r. Where there are k rows for each of the batch's, they stay together.
     """
     shape: tuple
     init: Initializer
@@ -38,6 +40,7 @@ class Random(Primitive):
     stream: tuple = ()
     by_rows: bool = False
     region: tuple[tuple[int, int], ...] | None = None
+    shards: tuple[int, int] | None = None
     arity, fresh, widens = 0, True, False
 
     def rule(self):
@@ -55,7 +58,23 @@ class Random(Primitive):
             shape = (rows * n, *shape[1:])
             region = (slice(state.rank, rows * n, n), *(slice(0, k) for k in shape[1:]))
         key = ("random", state.seed or 0, *self.stream, state.steps)
+        if self.shards:
+            return self.of_shards(key).astype(self.dtype)
         return self.init.values(key, shape, region).astype(self.dtype)
+
+    def of_shards(self, key) -> np.ndarray:
+        """The part `region` of a batch of shards: drawn as (b, n, k, …), the dataset's order, and turned to (n, b, k, …)."""
+        n, b = self.shards
+        rows, *rest = (slice(*bounds) for bounds in self.region or [(0, size) for size in self.shape])
+        k = self.shape[0] // (n * b)
+        first, last = rows.start // (b * k), -(-rows.stop // (b * k))       # the shards of which there are rows
+        i, end = 0, b
+        if last - first == 1:                                               # of one shard, perhaps not all
+            i, end = rows.start // k - first * b, -(-rows.stop // k) - first * b
+        drawn = self.init.values(key, (b, n, k, *self.shape[1:]), (slice(i, end), slice(first, last), slice(0, k), *rest))
+        drawn = drawn.swapaxes(0, 1).reshape(-1, *drawn.shape[3:])
+        start = rows.start - (first * b + i) * k
+        return drawn[start:start + rows.stop - rows.start]
 
     def cpu(self, out):
         np.copyto(out, self.forward())

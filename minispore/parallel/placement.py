@@ -1,5 +1,5 @@
 """Placement: what a tensor outside a program carries if it is one rank's piece of a logical tensor."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,7 +55,8 @@ class Placement:
 
     def full(self, tensor: Tensor) -> Tensor:
         """The logical tensor of which `tensor` is this rank's piece. A collective."""
-        whole = self.run(Identity().shard(None, ((1,) * len(self.shape),)), [tensor])
+        piece = Tensor.from_numpy(tensor._data(), replace(self, batch=False))      # of a batch programs return rows
+        whole = self.run(Identity().shard(None, ((1,) * len(self.shape),)), [piece])
         return Tensor.from_numpy(whole._data())
 
     def __str__(self):

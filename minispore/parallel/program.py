@@ -1,4 +1,5 @@
 """Compiler: makes this rank's program of a logical graph, and lays parameters out over the ranks."""
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -9,6 +10,8 @@ from minispore.common.state import current
 from minispore.common.tensor import Tensor
 from minispore.graph.execute import Program
 from minispore.graph.ir import Graph, Value
+from minispore.ops.random import Random
+from minispore.parallel import feeding
 from minispore.parallel.fusion import fuse
 from minispore.parallel.layout import TensorLayout, whole
 from minispore.parallel.logical import compile_graph, rows, stored_layout
@@ -35,12 +38,17 @@ class Compiler:
         n = self.settings["device_num"]
         return Mesh(n if n != 1 else current().size)
 
+    def fed(self, shapes: dict[str, tuple], share: tuple[int, int]) -> list[Placement | None]:
+        """How the columns of a dataset's batch lie: see feeding.py."""
+        return feeding.placements(self.settings["dataset_strategy"], self.mesh, shapes, share)
+
     def cut(self, graph: Graph, placements: list[Placement | None]) -> Partitioned:
         """The graph cut for the mesh; placements: how the inputs lie, None for a plain tensor that is whole everywhere."""
         mesh, given = self.mesh, {}
         if self.settings["pipeline_stages"] > 1:
             raise NotImplementedError(f"pipeline_stages={self.settings['pipeline_stages']}: pipeline parallel isn't there yet; "
                                       "use 1")
+        drawn_by_shards(graph, placements)
         silent = all(node.op.strategy is None for node in graph.nodes)
         batch = next((v.shape[0] for v in graph.inputs if v.shape), 0) if silent else None
         for v, placed in zip(graph.inputs, placements, strict=True):
@@ -82,6 +90,18 @@ def bucketed(graph: Graph) -> dict[Value, int]:
     """The values whose collectives may be fused - gradients and new parameters -, each with its parameter's comm_fusion."""
     owners = {v: getattr(p, "state_of", p) for p, v in graph.parameters.items()}
     return {v: owners[v.like].comm_fusion for node in graph.nodes for v in node.outs if v.like in owners}
+
+
+def drawn_by_shards(graph: Graph, placements) -> None:
+    """Row i of shard r of n is row i·n + r of the dataset, but row r·b + i of the logical batch: what is drawn for each row of
+    it is drawn in the dataset's order, so that dropout is one rank's."""
+    batch = next((p for p in placements if p is not None and p.batch), None)
+    shards = batch.mesh.count(batch.layout.dims[0]) if batch is not None else 1
+    if shards == 1 or not batch.shape[0]:
+        return
+    for node in graph.nodes:
+        if isinstance(node.op, Random) and node.op.by_rows and node.op.shape and node.op.shape[0] % batch.shape[0] == 0:
+            node.op = replace(node.op, shards=(shards, batch.shape[0] // shards))
 
 
 def plain_input(mesh: Mesh, shape: tuple, batch: int | None) -> list[TensorLayout]:

@@ -4,13 +4,14 @@ import numpy as np
 from minispore import ops
 from minispore.common.errors import warn
 from minispore.common.state import current
-from minispore.common.tensor import Tensor, is_tensor
+from minispore.common.tensor import is_tensor
 from minispore.common.tree import flatten, unflatten
 from minispore.communication.management import get_rank
 from minispore.nn.cell import Cell
 from minispore.train.callback.callback import AT_STEPS, Agreement, RunContext, notify
+from minispore.train.counting import Counted
 from minispore.train.metrics import Loss, Metric, merge, state_of
-from minispore.train.model_checks import check_columns, check_dataset, tensors
+from minispore.train.model_checks import check_columns, check_dataset, check_equal_steps
 
 
 class Evaluation:
@@ -46,7 +47,9 @@ class Evaluation:
 
         world: the ranks that evaluate together (None: this one alone). level: when a callback may ask to stop.
         """
-        context, metrics = RunContext(args), {**self.metrics, **losses}
+        context, metrics, ranks = RunContext(args), {**self.metrics, **losses}, ()
+        if current().compiler is not None and world:        # all ranks run one program
+            check_equal_steps("Model.eval", world.all_gather(np.array([args.batch_num])).wait())
         agreement = Agreement(context, world, level)
         for m in metrics.values():
             m.clear()
@@ -55,18 +58,20 @@ class Evaluation:
         notify(callbacks, "on_eval_epoch_begin", context)
         for columns, valid in dataset.batches(0):
             args.cur_step_num += 1
-            args.eval_dataset_element = inputs = tensors("Model.eval", columns)
+            args.eval_dataset_element = inputs = dataset.tensors("Model.eval", columns)
             notify(callbacks, "on_eval_step_begin", context)
-            args.net_outputs = outputs = self.outputs(inputs, valid)
+            counted = Counted(inputs, valid, world)
+            args.net_outputs = outputs = self.outputs(inputs, counted)
             notify(callbacks, "on_eval_step_end", context)
-            if outputs is not None:
-                self.update(metrics, outputs, int(np.sum(valid)))
+            if outputs is not None and counted.mine:
+                self.update(metrics, outputs, counted.mine)
+            ranks = counted.ranks
             if agreement.stop(AT_STEPS):
                 break
         notify(callbacks, "on_eval_epoch_end", context)
-        if world:
+        if world and len(ranks) != 1:
             lonely = [name for name, m in metrics.items() if not state_of(m)]
-            merge(metrics, world)
+            merge(metrics, world, ranks or range(world.size))
             if lonely:
                 warn(f"Model.eval: {', '.join(lonely)} can't be added up over the {world.size} ranks, so each rank has the value "
                      "of its own shard. Keep what it counts in Sum and Rows attributes (see train.Metric)")
@@ -75,33 +80,33 @@ class Evaluation:
         notify(callbacks, "on_eval_end", context)
         return args.metrics
 
-    def outputs(self, inputs, valid):
+    def outputs(self, inputs, counted: Counted):
         """The eval_network's outputs, or ([loss,] outputs, label), of the rows that count; None if there are none."""
         if self.all_columns:
-            outputs = self.rows(inputs, valid)
+            outputs = self.rows(inputs, counted)
             return outputs if outputs is None or isinstance(outputs, (tuple, list)) else (outputs,)
-        outputs = self.rows(inputs[:-1], valid)
+        outputs = self.rows(inputs[:-1], counted)
         if outputs is None:
             return None
-        label = keep(inputs[-1], valid)
+        label = counted.keep(inputs[-1])
         return (outputs, label) if self.loss_fn is None else (self.loss_fn(outputs, label), outputs, label)
 
-    def rows(self, inputs, valid):
+    def rows(self, inputs, counted: Counted):
         """network(*inputs), without the rows that only fill a shard; None if there are no others."""
         outputs = self.called(*inputs)         # all rows, as on the other ranks: the network may communicate
-        if np.all(valid):
+        if counted.all:
             return outputs
-        if not np.any(valid):
+        if counted.none:
             return None
-        shapes = [t.shape for t in flatten(outputs, is_tensor)[0]]
-        if all(shape[:1] == valid.shape for shape in shapes):
-            return keep(outputs, valid)
+        leaves = flatten(outputs, is_tensor)[0]
+        if all(map(counted.has, leaves)):
+            return counted.keep(outputs)
         if current().parallel["parallel_mode"] == "hybrid_parallel":
             raise RuntimeError(
-                f"Model.eval: on rank {get_rank()} {np.sum(~valid)} rows of a batch only fill the shard, but "
-                f"{type(self.network).__name__} returns values of shapes {shapes} instead of one a row, so they can't be left "
-                "out. Let it return one a row, or use a dataset that divides by the ranks")
-        return self.called(*(keep(t, valid) for t in inputs))
+                f"Model.eval: on rank {get_rank()} {np.sum(~counted.marks)} rows of a batch only fill the shard, but "
+                f"{type(self.network).__name__} returns values of shapes {[t.shape for t in leaves]} instead of one a row, so "
+                "they can't be left out. Let it return one a row, or use a dataset that divides by the ranks")
+        return self.called(*map(counted.keep, inputs))
 
     def update(self, metrics, outputs, rows: int) -> None:
         """Give every metric its part of the outputs."""
@@ -130,11 +135,3 @@ class Float32(Cell):
     def construct(self, *inputs):
         leaves, shape = flatten(self._backbone(*inputs), is_tensor)
         return unflatten(shape, [ops.cast(t, np.float32) if t.dtype.name in ("float16", "bfloat16") else t for t in leaves])
-
-
-def keep(outputs, valid):
-    """The rows that count, of all tensors in a nest of them."""
-    if np.all(valid):
-        return outputs
-    leaves, shape = flatten(outputs, is_tensor)
-    return unflatten(shape, [Tensor.from_numpy(t._data()[valid]) for t in leaves])

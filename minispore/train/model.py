@@ -33,11 +33,11 @@ from minispore.train.model_checks import (
     amp_level_of,
     check_columns,
     check_dataset,
+    check_equal_steps,
     check_sink,
     check_valid_frequency,
     counted,
     natural,
-    tensors,
 )
 from minispore.train.progress import Progress
 
@@ -192,7 +192,8 @@ class Model:
                              f"{initial_epoch} is done, give initial_epoch={initial_epoch + 1}")
         world = self._world()
         level = self._agreed_level(name, steps, callbacks, world)
-        rows = dataset.get_batch_size() * (world.size if world else 1)
+        shards = dataset.stage.share[1] if current().compiler else world.size if world else 1
+        rows = dataset.get_batch_size() * shards
         progress = Progress(epoch, steps, rows) if verbose and get_rank() == 0 else None
         args = self._arguments("train", callbacks, train_network=step, train_dataset=dataset, valid_dataset=valid_dataset,
                                epoch_num=epoch, batch_num=steps, cur_epoch_num=0,
@@ -234,7 +235,7 @@ class Model:
             batches = islice(batches, args.batch_num)
         for columns, _ in islice(counted(batches, args.batch_num, number + 1, agreement.world), done, None):
             args.cur_step_num += 1
-            args.train_dataset_element = tensors("Model.train", columns)
+            args.train_dataset_element = dataset.tensors("Model.train", columns)
             notify(callbacks, "on_train_step_begin", context)
             args.net_outputs = step(*args.train_dataset_element)
             loss = self._look_at(args)
@@ -270,7 +271,7 @@ class Model:
     # ---- evaluation and prediction ------------------------------------------------------------------------
 
     def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=False) -> dict:
-        """The metrics over a dataset; in data and hybrid parallel over all ranks' shards, no sample counted twice.
+        """The metrics over a dataset, over all ranks' shards where it is sharded, no sample counted twice.
 
         Every rank gets the same result. A metric of the user's that doesn't say how it adds up (see `train.Metric`) has
         each rank's own value, and a warning.
@@ -306,7 +307,7 @@ class Model:
                 used = slice(None) if self._evaluation.all_columns else slice(-1)
             if current().mode == GRAPH_MODE:
                 columns, _ = next(dataset.batches(0))
-                trace_call(cell._run, *tensors("Model.build", columns)[used])
+                trace_call(cell._run, *dataset.tensors("Model.build", columns)[used])
 
     # ---- what several of them need ------------------------------------------------------------------------
 
@@ -318,7 +319,8 @@ class Model:
 
     def _world(self):
         """The ranks that train and evaluate together; None if this one does alone."""
-        world = communicator() if current().parallel["parallel_mode"] in LOCAL_MODES else None
+        state = current()
+        world = communicator() if state.parallel["parallel_mode"] in LOCAL_MODES else state.world if state.compiler else None
         return world if world and world.size > 1 else None
 
     def _agreed_level(self, name, steps, callbacks, world) -> int:
@@ -330,11 +332,7 @@ class Model:
             return level
         together = [type(c).__name__ for c in callbacks if c.together]
         counts, levels, sums = world.all_gather(np.array([[steps or 0, level, crc32(repr(together).encode())]])).wait().T
-        if (counts != counts[0]).any():
-            listed = ", ".join(f"rank {r}: {n}" for r, n in enumerate(counts))
-            raise RuntimeError(f"{name}: the ranks have different numbers of steps an epoch ({listed}), so some would "
-                               "wait for gradients that never come. Give the dataset num_shards=get_group_size() and "
-                               "shard_id=get_rank() on every rank, and the same batch size")
+        check_equal_steps(name, counts)
         if (sums != sums[0]).any():
             raise RuntimeError(f"{name}: rank {world.rank} has the callbacks {together}, other ranks have others of this kind, "
                                "which communicate; give each of them to every rank, in the same order")

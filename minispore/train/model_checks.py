@@ -3,7 +3,6 @@ from collections.abc import Iterator
 from inspect import Parameter, signature
 
 from minispore.common.errors import warn
-from minispore.common.tensor import Tensor
 from minispore.communication.management import get_rank
 from minispore.context import get_context
 from minispore.dataset.core import Dataset
@@ -41,6 +40,15 @@ def check_dataset(what: str, dataset, world=None) -> None:
                         "ds.NumpySlicesDataset((images, labels), ['image', 'label']).batch(32)")
     if not world and not dataset.get_dataset_size():
         raise ValueError(f"{what} has no batch; check the files, the filters and drop_remainder of batch()")
+
+
+def check_equal_steps(name: str, counts) -> None:
+    """RuntimeError unless all ranks, of which `counts` are the numbers of steps, make the same."""
+    if any(n != counts[0] for n in counts):
+        listed = ", ".join(f"rank {r}: {n}" for r, n in enumerate(counts))
+        raise RuntimeError(f"{name}: the ranks have different numbers of steps an epoch ({listed}), so some would wait for "
+                           "others that never come. Give the dataset num_shards=get_group_size() and shard_id=get_rank() on "
+                           "every rank, and the same batch size")
 
 
 def counted(batches: Iterator, steps: int, epoch: int, world) -> Iterator:
@@ -101,12 +109,3 @@ def amp_level_of(level, optimizer) -> str:
         raise ValueError(f"Model: amp_level='auto' is O2 on GPU and O3 on Ascend, but device_target is {target!r}; say 'O2' or "
                          "'O3'")
     return {"GPU": "O2", "Ascend": "O3"}[target]
-
-
-def tensors(name: str, columns: dict) -> list[Tensor]:
-    """A batch's columns as Tensors on the same memory."""
-    for column, array in columns.items():
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"{name}: column {column!r} holds {array.dtype}, which a Tensor can't; leave it out with "
-                            "dataset.project([…])")
-    return [Tensor.from_numpy(array) for array in columns.values()]

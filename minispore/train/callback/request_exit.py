@@ -122,7 +122,9 @@ class OnRequestExit(Callback):
     # ---- files --------------------------------------------------------------------------------------------
 
     def _ranks(self) -> int:
-        return communicator().size if current().parallel["parallel_mode"] in LOCAL_MODES else 1
+        state = current()
+        together = state.parallel["parallel_mode"] in LOCAL_MODES or (state.compiler and state.world)
+        return communicator().size if together else 1
 
     def _file(self, kind: str) -> str:
         own = current().parallel["parallel_mode"] == "hybrid_parallel"

@@ -192,8 +192,9 @@ def state_of(metric: Metric) -> dict[str, Sum | Rows]:
     return {name: part for name, part in vars(metric).items() if isinstance(part, (Sum, Rows))}
 
 
-def merge(metrics: dict[str, Metric], world) -> None:
-    """Give all ranks of a communicator the state of all of them. Every rank calls it with metrics of the same names."""
+def merge(metrics: dict[str, Metric], world, ranks) -> None:
+    """Give each rank of a communicator the state of `ranks`, which are those whose rows together are the whole, in order of
+    their shards. Every rank calls it with metrics of the same names."""
     states = {name: {key: part.value for key, part in state_of(m).items()} for name, m in metrics.items()}
     everyone = exchange(states, world)
     for rank, other in enumerate(everyone):
@@ -202,7 +203,7 @@ def merge(metrics: dict[str, Metric], world) -> None:
                                "Model the same metrics on all ranks")
     for name, metric in metrics.items():
         for key, part in state_of(metric).items():
-            part.merge([other[name][key] for other in everyone])
+            part.merge([everyone[rank][name][key] for rank in ranks])
 
 
 def exchange(x, world) -> list:
