@@ -236,6 +236,14 @@ def test_rows_without_a_batch_and_parts_of_different_shards_are_refused():
     assert next(iter(sharded.zip(all_rows)))[0].layout is None
 
 
+def test_more_ranks_than_devices():
+    def program():
+        semi_auto(device_num=2)
+        Net()(next(iter(data(4)))[0])
+    with pytest.raises(RuntimeError, match="for device_num=2 devices, the job has 3 ranks"):
+        run_ranks(program, 3)
+
+
 # ---- steps and stops ----------------------------------------------------------------------------------
 
 class Impatient(Callback):

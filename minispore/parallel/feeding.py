@@ -58,9 +58,9 @@ def placed(what: str, entry, mesh: Mesh, shape: tuple, share: tuple[int, int]) -
     if shards > 1 and shards != mesh.count(axes):
         raise ValueError(f"{what} has its rows in {mesh.count(axes)} pieces, but the dataset is cut into {shards} shards; "
                          "they must agree: change num_shards, or the first count of the strategy")
-    piece = mesh.index(current().rank, axes)
-    if shards > 1 and shard != piece:
-        raise ValueError(f"{what}: rank {current().rank} of {mesh.n} holds piece {piece} of {shards} of the rows, but its "
+    rank = current().rank
+    if shards > 1 and rank < mesh.n and shard != (piece := mesh.index(rank, axes)):     # too many ranks: the compiler says so
+        raise ValueError(f"{what}: rank {rank} of {mesh.n} holds piece {piece} of {shards} of the rows, but its "
                          f"dataset has shard_id={shard}; give shard_id={piece} on this rank")
     return Placement(mesh, logical, layout, batch=True) if used else None
 
