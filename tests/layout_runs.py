@@ -58,8 +58,8 @@ def spread_moments(cell, n):
 def laid_out(n):
     """A training cell that has run, so that its parameters and moments lie in pieces."""
     cell = training(n)
-    train(cell, [50])
     spread_moments(cell, n)
+    train(cell, [50])
     return cell
 
 

@@ -245,7 +245,7 @@ def test_auto_parallel_is_the_outermost():
     for wrong, error, text in ((lambda: AutoParallel(Net(), "auto"), ValueError, "must be one of semi_auto"),
                                (lambda: AutoParallel(3), TypeError, "give a Cell or a function"),
                                (lambda: net.hsdp(shard_size=0), ValueError, "shard_size 0"),
-                               (lambda: net.hsdp(threshold=-1), ValueError, "threshold -1 must be ≥ 0")):
+                               (lambda: net.hsdp(threshold=-1), ValueError, "threshold'\\]=-1 must be ≥ 0")):
         with pytest.raises(error, match=text):
             wrong()
 
