@@ -72,6 +72,29 @@ def test_gradients_and_parameters_keep_their_layout():
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
+FUNCTIONS = {
+    "norm": lambda t: ops.norm(t), "norm method": lambda t: t.norm(), "var": lambda t: ops.var(t, 1), "std": lambda t: t.std(),
+    "flatten": lambda t: ops.flatten(t, start_dim=0), "reshape": lambda t: t.reshape(-1), "mean": lambda t: t.mean(0),
+    "logsumexp": lambda t: ops.logsumexp(t, 1), "clip": lambda t: ops.clip_by_value(t, -0.01, 0.01),
+    "concat": lambda t: ops.concat((t, t), 1), "softmax": lambda t: ops.softmax(t), "split": lambda t: ops.split(t, 8, 1)[2],
+    "index": lambda t: t[3, 1::2], "layer norm": lambda t: ops.L2Normalize(1)(t), "topk": lambda t: ops.topk(t, 5)[0],
+    "cross entropy": lambda t: ops.cross_entropy(t, Tensor(np.arange(12, dtype=np.int32))), "transpose": lambda t: t.T,
+    "plus a number": lambda t: 1 - t * 2, "with a whole tensor": lambda t: t * Tensor(np.arange(24.0)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_pieces_mean_the_logical_tensor(name):
+    def program():
+        semi_auto()
+        net = Net(4)
+        net(Tensor(X))
+        assert net.w1.layout is not None
+        return FUNCTIONS[name](net.w1).full().asnumpy()
+    for mine in run_ranks(program, 4):
+        np.testing.assert_allclose(mine, FUNCTIONS[name](Tensor(Net().w1)).asnumpy(), rtol=1e-12, atol=1e-14)
+
+
 def test_outside_the_mode_pieces_still_know_one_another():
     def program():
         semi_auto()

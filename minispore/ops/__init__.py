@@ -1,5 +1,6 @@
 """Ops: primitives (one class each) and their functional forms, under MindSpore's names."""
 from functools import partial
+from types import FunctionType
 
 from minispore.common.errors import missing
 from minispore.ops.communication import (
@@ -133,6 +134,7 @@ from minispore.ops.loss import cross_entropy, nll_loss
 from minispore.ops.multitype import HyperMap, Map, MultitypeFuncGraph
 from minispore.ops.normalization import BatchNorm, GroupNorm, L2Normalize, LayerNorm, RmsNorm
 from minispore.ops.order import ArgSort, CumSum, GatherD, GatherDGrad, Sort, TopK
+from minispore.ops.pieces import of_pieces
 from minispore.ops.pool import AvgPool, AvgPoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
 from minispore.ops.primitive import Composite, Primitive
 from minispore.ops.random import Dropout, Random
@@ -158,5 +160,7 @@ from minispore.ops.softmax import (
     SoftmaxCrossEntropyWithLogits,
     SparseSoftmaxCrossEntropyWithLogits,
 )
+
+globals().update({name: of_pieces(function) for name, function in globals().items() if isinstance(function, FunctionType)})
 
 __getattr__ = missing(__name__, globals())

@@ -137,7 +137,7 @@ class Primitive(Shardable):
         """Compute now: a Tensor, or a tuple of them."""
         for t in tensors:
             if t._layout is not None:           # pieces of a logical tensor: a program of one op, that knows
-                return t._layout.run(self, tensors)
+                return t._layout.run(self, tensors, {})
         outs = self.compute(self.infer(*tensors), [t._data() for t in tensors])
         return tuple(map(Tensor.from_numpy, outs)) if isinstance(outs, list) else Tensor.from_numpy(outs)
 
@@ -247,7 +247,10 @@ def _pinning(call):
     """A composite's call, with its tensors pinned where it has a strategy and a graph is recorded."""
     @wraps(call)
     def pinned(self, *args, **kwargs):
-        if self.strategy is None or recorder() is None:
+        if recorder() is None:
+            placed = next((a._layout for a in args if isinstance(a, Tensor) and a._layout is not None), None)
+            return call(self, *args, **kwargs) if placed is None else placed.run(self, args, kwargs)
+        if self.strategy is None:
             return call(self, *args, **kwargs)
         ins, outs = self.strategy.ins, self.strategy.outs
         if ins is not None:

@@ -1,4 +1,5 @@
 """Placement: what a tensor outside a program carries if it is one rank's piece of a logical tensor."""
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,7 +8,6 @@ from minispore.common.state import PARALLEL_DEFAULTS, current
 from minispore.common.tensor import Tensor
 from minispore.graph.compile import Compiled
 from minispore.ops.control import Identity
-from minispore.ops.primitive import Primitive
 from minispore.parallel.layout import TensorLayout, device_arrangement, local_shape, region
 from minispore.parallel.mesh import Mesh
 
@@ -40,8 +40,8 @@ class Placement:
         """MindSpore's tuple: (device matrix, tensor map, slice shape)."""
         return (*device_arrangement(self.mesh, self.layout), list(self.local_shape))
 
-    def run(self, op: Primitive, tensors: list[Tensor]):
-        """An op on tensors of which some are pieces: a program of one op, which knows how they lie."""
+    def run(self, fn: Callable, args: Sequence, kwargs: dict):
+        """An op or function of tensors of which some are pieces, as a program of its own, which knows how they lie."""
         state = current()
         before = state.compiler
         try:
@@ -49,14 +49,14 @@ class Placement:
                 from minispore.parallel.program import Compiler  # it makes Placements
                 plain = {**PARALLEL_DEFAULTS, "device_num": self.mesh.n}
                 state.compiler = state.single_ops.setdefault(self.mesh, Compiler(plain))
-            return state.single_ops.setdefault((op, op.strategy), Compiled(op))(*tensors)
+            return state.single_ops.setdefault((fn, getattr(fn, "strategy", None)), Compiled(fn))(*args, **kwargs)
         finally:
             state.compiler = before
 
     def full(self, tensor: Tensor) -> Tensor:
         """The logical tensor of which `tensor` is this rank's piece. A collective."""
         piece = Tensor.from_numpy(tensor._data(), replace(self, batch=False))      # of a batch programs return rows
-        whole = self.run(Identity().shard(None, ((1,) * len(self.shape),)), [piece])
+        whole = self.run(Identity().shard(None, ((1,) * len(self.shape),)), [piece], {})
         return Tensor.from_numpy(whole._data())
 
     def __str__(self):
