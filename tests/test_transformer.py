@@ -101,3 +101,17 @@ def test_level3_keeps_a_quarter_of_the_parameters_and_gathers_them_for_each_use(
     assert program.cut.collectives()["reduce_scatter"] == n
     # Weights of products are used forward and backward, gammas too; betas forward only; the table thrice.
     assert n < program.cut.collectives()["all_gather"] <= 2 * n + 1
+
+
+def test_level3_parameters_are_gathered_in_later_programs_too():
+    """When they lie in pieces already, that isn't taken for the way in which ops want them."""
+    def program():
+        init()
+        ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", **LEVEL3)
+        step = training_step(Split(4, 1, 1))
+        first = compile_for(step, *batches(1)[0], device_num=4, **LEVEL3).cut.collectives()
+        step(*batches(1)[0])
+        assert step.network.blocks[0].wq.shape == (4, 16)
+        return first, compile_for(step, *batches(1)[0], device_num=4, **LEVEL3).cut.collectives()
+    for first, second in run_ranks(program, 4):
+        assert first == second

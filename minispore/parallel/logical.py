@@ -37,11 +37,13 @@ def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout
     inherit(graph)
     rules = {node: rule_of(node) for node in graph.nodes}
     checks = {node: check_of(node, rules[node], mesh) for node in graph.nodes if node.op.strategy is not None}
-    given, apart = {**asked_of_parameters(graph, mesh, rules, checks), **(given or {})}, set()
-    plan = Completion(graph, mesh, rules, given, checks, **switches).run()
+    given, asked, apart = given or {}, asked_of_parameters(graph, mesh, rules, checks), set()
+    stored = sharding.stored(graph) if sharding is not None else set()
+    used = {v: layouts for v, layouts in given.items() if v not in stored}
+    plan = Completion(graph, mesh, rules, {**asked, **used}, checks, **switches).run()
     if sharding is not None:
         shared, apart = share_out(graph, mesh, plan.layout, sharding)
-        plan = Completion(graph, mesh, rules, {**given, **shared}, checks, apart, **switches).run()
+        plan = Completion(graph, mesh, rules, {**asked, **shared, **given}, checks, apart, **switches).run()
     belonging = leaving(graph, plan)
     made = {v: plan.settle.get(v, plan.layout[v]).reduced() for v in graph.outputs}
     return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **belonging}, apart)

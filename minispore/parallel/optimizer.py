@@ -32,6 +32,10 @@ class Sharding:
         return cls(config.get("parallel_optimizer_threshold", 64), config.get("optimizer_weight_shard_size", -1),
                    config.get("optimizer_level", "level1"))
 
+    def stored(self, graph: Graph) -> set[Value]:
+        """The parameters that are stored otherwise than they are used: how they lie now says nothing of how ops want them."""
+        return {v for p, v in graph.parameters.items() if self.level == "level3" and trained(p)}
+
     def split(self, p: Parameter, shape: tuple, layout: TensorLayout, mesh: Mesh, last: frozenset) -> TensorLayout:
         """The parameter's layout, with dim 0 split over the ranks that would hold the same piece; the axes over which the
         gradient is summed come last, so that slices come before the ReduceScatter and what it moves is small."""
@@ -50,6 +54,11 @@ class Sharding:
         return wider
 
 
+def trained(p: Parameter) -> bool:
+    """Whether it has a gradient; optimizer states have none."""
+    return p.requires_grad and not hasattr(p, "state_of")
+
+
 def share_out(graph: Graph, mesh: Mesh, layouts: dict[Value, TensorLayout], sharding: Sharding
               ) -> tuple[dict[Value, list[TensorLayout]], set[Value]]:
     """(layouts of the states, and at level3 of the parameters; values to be gathered for each use). `layouts`: what a
@@ -61,7 +70,7 @@ def share_out(graph: Graph, mesh: Mesh, layouts: dict[Value, TensorLayout], shar
         if getattr(p, "state_of", None) in graph.parameters:
             states.setdefault(p.state_of, []).append(v)
     for p, v in graph.parameters.items():
-        if hasattr(p, "state_of") or not p.requires_grad:
+        if not trained(p):
             continue
         gradients = [out for node in graph.nodes for out in node.outs if out.like is v and out is not graph.assigned.get(p)]
         summed = frozenset().union(*(layouts[out].partial for out in gradients))
