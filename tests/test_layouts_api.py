@@ -302,6 +302,23 @@ def test_a_program_for_more_devices_than_ranks():
         Net()(Tensor(X))
 
 
+def test_partial_sums_of_16_bits_travel_as_float32():
+    """On the way the sum is 60,000 + 5,536, which is no float16; in the end it is one."""
+    rows = np.array([30000, 30000, 5536, -5536], np.float16)[:, None].repeat(2, 1)
+
+    def total(x):
+        return ops.sum(x, 0)
+    program = ms.compile(total, Tensor(rows), device_num=4)
+    assert program.collectives == {"AllReduce": 1}
+    np.testing.assert_array_equal(program.lockstep(Tensor(rows)).run()[0], rows.astype(np.float32).sum(0))
+
+    def on_ranks():
+        semi_auto()
+        return ms.jit(total)(Tensor(rows)).asnumpy()
+    for mine in run_ranks(on_ranks, 4):
+        np.testing.assert_array_equal(mine, [60000, 60000])
+
+
 # ---- fusion -----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("settings", "messages"), [

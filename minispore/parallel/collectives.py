@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 
+from minispore.common.dtype import NARROW
 from minispore.common.state import current
 from minispore.communication.management import communicator
 from minispore.ops.primitive import Primitive
@@ -50,9 +51,12 @@ class Between(Primitive):
 
 @dataclass(frozen=True)
 class AllReduceOver(Between):
-    """The reduction ("sum", "max", "min", "prod") of the ranks' tensors; several tensors go as one message."""
+    """The reduction ("sum", "max", "min", "prod") of the ranks' tensors; several tensors go as one message.
+
+    16-bit floats are sent and summed as float32 (MindSpore: gradient_fp32_sync), here and in ReduceScatterOver.
+    """
     kind: str = "sum"
-    arity = None
+    arity, widens = None, True
 
     def cpu(self, out, *xs):
         if isinstance(out, list):
@@ -61,7 +65,7 @@ class AllReduceOver(Between):
             self.comm.all_reduce(xs[0], self.kind, out=out).wait()
 
     def joint(self, xs):
-        return [FOLD[self.kind](np.stack(xs), 0)] * len(xs)
+        return [reduced(self.kind, xs)] * len(xs)
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class AllGatherOver(Along):
 class ReduceScatterOver(Along):
     """The reduction of the ranks' tensors, cut along `dim`; each rank gets its piece."""
     kind: str = "sum"
+    widens = True
 
     def cpu(self, out, *xs):
         pieces = zip(*(np.split(x, len(self.ranks), self.dim) for x in xs), strict=True)
@@ -97,7 +102,7 @@ class ReduceScatterOver(Along):
         fill(out if isinstance(out, list) else [out], mine[0])
 
     def joint(self, xs):
-        return np.split(FOLD[self.kind](np.stack(xs), 0), len(xs), self.dim)
+        return np.split(reduced(self.kind, xs), len(xs), self.dim)
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,12 @@ class AllToAllOver(Along):
     def joint(self, xs):
         parts = [np.split(x, len(xs), self.cut) for x in xs]
         return [np.concatenate([p[i] for p in parts], self.dim) for i in range(len(xs))]
+
+
+def reduced(kind: str, xs: list[np.ndarray]) -> np.ndarray:
+    """The ranks' arrays reduced to one; 16-bit floats by way of float32."""
+    wide = np.float32 if xs[0].dtype in NARROW else xs[0].dtype
+    return FOLD[kind](np.stack(xs).astype(wide), 0).astype(xs[0].dtype)
 
 
 def joined(xs) -> np.ndarray:
