@@ -15,6 +15,20 @@ from minispore.parallel.mesh import Mesh
 
 LATENCY = 64.0              # what starting a collective costs, in values sent
 INFINITE = float("inf")
+FEW = 4                     # axes that are searched one by one; of more, neighbours go together, or it would take seconds
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Axes of any size: what moves need to know of a mesh."""
+    sizes: tuple[int, ...]
+
+    @property
+    def axes(self) -> range:
+        return range(len(self.sizes))
+
+    def count(self, axes) -> int:
+        return prod(self.sizes[a] for a in axes)
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class Move:
         return f"{self.op}[{''.join(map(axis_name, self.axes))}]  {self.src} -> {self.dst}"
 
 
-def moves(mesh: Mesh, shape: tuple, lay: TensorLayout, goal: TensorLayout) -> Iterator[tuple[float, Move]]:
+def moves(mesh: Grid, shape: tuple, lay: TensorLayout, goal: TensorLayout) -> Iterator[tuple[float, Move]]:
     """(cost, move) for every step from `lay` that may help to reach `goal`."""
     size = prod(local_shape(mesh, shape, lay))
 
@@ -89,6 +103,49 @@ def route(mesh: Mesh, shape: tuple, src: TensorLayout, dst: TensorLayout) -> tup
     """
     if not dst.partial <= src.partial or (dst.partial and dst.kind != src.kind):
         return None
+    axes = sorted(src.axes | src.partial | dst.axes)
+    groups = [(a,) for a in axes] if len(axes) <= FEW else together(src, dst)
+    found = search(Grid(tuple(map(mesh.count, groups))), shape, *(relabelled(lay, groups) for lay in (src, dst)))
+    if found is None:
+        return None
+    def spread(axes):
+        return tuple(a for g in axes for a in groups[g])
+    def original(lay):
+        return TensorLayout(tuple(map(spread, lay.dims)), frozenset(spread(lay.partial)), lay.kind)
+    return found[0], tuple(Move(m.op, spread(m.axes), m.dim, m.to, original(m.src), original(m.dst)) for m in found[1])
+
+
+def together(src: TensorLayout, dst: TensorLayout) -> list[tuple[int, ...]]:
+    """The axes that matter, those that stay neighbours from one layout to the other as one.
+
+    >>> together(TensorLayout(((0, 1, 2), ())), TensorLayout(((0, 1), (2,))))
+    [(0, 1), (2,)]
+    """
+    inside = [{a: b for dim in lay.dims for a, b in zip(dim, (*dim[1:], None), strict=False)} for lay in (src, dst)]
+
+    def next_to(a, b):                          # b comes directly inside a, or where neither splits a dim they fare alike
+        if not any(x in inner for x in (a, b) for inner in inside) and a > b:
+            return False                        # nothing orders them but their numbers
+        return all(inner[a] == b if a in inner else b not in inner and (a in lay.partial) == (b in lay.partial)
+                   for lay, inner in zip((src, dst), inside, strict=True))
+    axes = sorted(src.axes | src.partial | dst.axes)
+    groups = [[a] for a in axes if not any(next_to(b, a) for b in axes if b != a)]
+    for group in groups:
+        while (b := next((b for b in axes if b != group[-1] and next_to(group[-1], b)), None)) is not None:
+            group.append(b)
+    return list(map(tuple, groups))
+
+
+def relabelled(lay: TensorLayout, groups: list[tuple[int, ...]]) -> TensorLayout:
+    """A layout in terms of groups of axes."""
+    head = {g[0]: i for i, g in enumerate(groups)}
+    return TensorLayout(tuple(tuple(head[a] for a in dim if a in head) for dim in lay.dims),
+                        frozenset(head[a] for a in lay.partial if a in head), lay.kind)
+
+
+@lru_cache(None)
+def search(mesh: Grid, shape: tuple, src: TensorLayout, dst: TensorLayout) -> tuple[float, tuple[Move, ...]] | None:
+    """`route` by Dijkstra's algorithm, on a grid of any axes."""
     tick, best, heap = count(), {src: 0.0}, []
     heapq.heappush(heap, (0.0, next(tick), src, ()))
     while heap:
