@@ -21,7 +21,7 @@ def fuse(cut: Partitioned, comm_fusion: dict | None, indices: list[int], groups:
     """
     steps: list[Step] = []
     buckets: dict[tuple, list[Step]] = {}
-    seen: dict[str, int] = {}                   # how many of each kind there were
+    seen: dict[str, int] = {}                   # how many parameters' there were of each kind
 
     def send(key) -> None:
         members = buckets.pop(key)
@@ -41,7 +41,8 @@ def fuse(cut: Partitioned, comm_fusion: dict | None, indices: list[int], groups:
                 steps.append(step)
                 continue
             move, kind = step.do, KEYS[step.do.op]
-            number = seen[kind] = seen.get(kind, -1) + 1
+            number = seen.get(kind, 0)
+            seen[kind] = number + (value.like is not None)      # the loss isn't a parameter's
             limit, part = _limit((comm_fusion or {}).get(kind), indices if kind == "allreduce" else [], number)
             key = (move.op, move.axes, move.dim, move.src.kind, value.dtype, groups[value], part)
             if key in buckets and sum(map(_bytes, buckets[key])) + _bytes(step) > limit:

@@ -87,9 +87,11 @@ class Compiler:
 
 
 def bucketed(graph: Graph) -> dict[Value, int]:
-    """The values whose collectives may be fused - gradients and new parameters -, each with its parameter's comm_fusion."""
+    """The values whose collectives may be fused: gradients and new parameters, each with its parameter's comm_fusion, and
+    outputs such as the loss, for which nobody waits."""
     owners = {v: getattr(p, "state_of", p) for p, v in graph.parameters.items()}
-    return {v: owners[v.like].comm_fusion for node in graph.nodes for v in node.outs if v.like in owners}
+    groups = {v: owners[v.like].comm_fusion for node in graph.nodes for v in node.outs if v.like in owners}
+    return dict.fromkeys(graph.outputs, 1) | groups
 
 
 def drawn_by_shards(graph: Graph, placements) -> None:
