@@ -1,6 +1,6 @@
 """The graph's passes and memory plan."""
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minispore as ms
@@ -81,3 +81,28 @@ def test_errors_at_run_time_name_op_and_cell():
         assert "index 7 is outside axis 0 of size 2" in str(e) and "of cell Net" in e.__notes__[0]
     else:
         raise AssertionError("no error")
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["add", "sub", "mul", "copy", "neg", "sum", "matmul"]),
+                          st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=10), st.integers(0, 5))
+def test_new_values_are_written_over_old_ones_only_where_nobody_reads_those(program, returned):
+    """Any sequence of assignments to three parameters gives what running line by line gives."""
+    def run(mode):
+        ms.set_context(mode=mode)
+        params = [Parameter(Tensor(np.arange(4.0).reshape(2, 2) + i), name=f"p{i}") for i in range(3)]
+
+        def step(x):
+            values = [*params, x, x * 2, params[0] + x]         # of the last three the parameters' changes change nothing
+            for target, what, a, b in program:
+                a, b = values[a], values[b]
+                new = {"add": lambda a=a, b=b: a + b, "sub": lambda a=a, b=b: a - b, "mul": lambda a=a, b=b: a * b,
+                       "copy": lambda a=a: a, "neg": lambda a=a: -a, "sum": lambda a=a: a + ops.sum(a, 0, True),
+                       "matmul": lambda a=a, b=b: ops.matmul(a, b)}[what]()
+                ops.assign(params[target], new / 4)
+            return values[returned] + 0
+        compiled = ms.jit(step) if mode == ms.GRAPH_MODE else step
+        out = [compiled(Tensor(np.ones((2, 2)))).asnumpy() for _ in range(2)]
+        return [*out, *(p.asnumpy() for p in params)]
+    for a, b in zip(run(ms.GRAPH_MODE), run(ms.PYNATIVE_MODE), strict=True):
+        np.testing.assert_array_equal(a, b)
