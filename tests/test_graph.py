@@ -94,12 +94,17 @@ def test_new_values_are_written_over_old_ones_only_where_nobody_reads_those(prog
 
         def step(x):
             values = [*params, x, x * 2, params[0] + x]         # of the last three the parameters' changes change nothing
+            waiting = []                                        # so that old values are read after the new ones are made
             for target, what, a, b in program:
                 a, b = values[a], values[b]
                 new = {"add": lambda a=a, b=b: a + b, "sub": lambda a=a, b=b: a - b, "mul": lambda a=a, b=b: a * b,
                        "copy": lambda a=a: a, "neg": lambda a=a: -a, "sum": lambda a=a: a + ops.sum(a, 0, True),
                        "matmul": lambda a=a, b=b: ops.matmul(a, b)}[what]()
-                ops.assign(params[target], new / 4)
+                waiting.append((target, new / 4))
+                if a is not b:
+                    for t, value in waiting:
+                        ops.assign(params[t], value)
+                    waiting = []
             return values[returned] + 0
         compiled = ms.jit(step) if mode == ms.GRAPH_MODE else step
         out = [compiled(Tensor(np.ones((2, 2)))).asnumpy() for _ in range(2)]
