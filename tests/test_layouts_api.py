@@ -260,6 +260,23 @@ def test_auto_parallel_around_a_training_step(level):
         assert state == (6, 12) and shape == ((6, 12) if level == "level3" else (12, 12))
 
 
+def test_a_strategy_file_lays_parameters_out(tmp_path):
+    def save():
+        init()
+        AutoParallel(Net(4)).save_param_strategy_file(f"{tmp_path}/s.json")(Tensor(X))
+
+    def load():
+        init()
+        net = Net()
+        out = AutoParallel(net).load_param_strategy_file(f"{tmp_path}/s.json")(Tensor(X))
+        return net.w1.shape, net.w2.shape, out.asnumpy()
+    run_ranks(save, 4)
+    for n, shapes in ((4, ((12, 6), (6, 6))), (2, ((12, 24), (24, 6)))):
+        for *mine, out in run_ranks(load, n):
+            assert tuple(mine) == shapes
+            np.testing.assert_allclose(out, Net()(Tensor(X)).asnumpy(), rtol=1e-12)
+
+
 def test_auto_parallel_is_the_outermost():
     net = AutoParallel(Net())
     with pytest.raises(RuntimeError, match="put it around the outermost function"):

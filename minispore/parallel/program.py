@@ -19,7 +19,7 @@ from minispore.parallel.mesh import Mesh
 from minispore.parallel.optimizer import Sharding
 from minispore.parallel.partition import Partitioned
 from minispore.parallel.placement import Placement
-from minispore.parallel.strategy_file import keep_strategy
+from minispore.parallel.strategy_file import build_searched_strategy, keep_strategy, load_file
 
 
 class Compiler:
@@ -31,6 +31,7 @@ class Compiler:
     def __init__(self, settings: dict):
         self.settings = settings
         self.strategy = {}              # how the parameters of its programs lie, for the strategy file
+        self.file = None                # what the strategy file to be loaded says, once it is read
 
     @property
     def mesh(self) -> Mesh:
@@ -56,9 +57,17 @@ class Compiler:
         for p, v in graph.parameters.items():
             if p.layout is not None:
                 given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
-        cut = compile_graph(graph, mesh, given, leave(placements), Sharding.of(self.settings))
+        cut = compile_graph(graph, mesh, given, leave(placements), Sharding.of(self.settings), self.loaded(graph))
         fuse(cut, self.settings["comm_fusion"], self.settings["all_reduce_fusion_config"], bucketed(graph))
         return cut
+
+    def loaded(self, graph: Graph) -> dict[Value, list[TensorLayout]]:
+        """How the strategy file to be loaded lays parameters out; one of another number of devices is only for checkpoints."""
+        file = load_file(self.settings)
+        if file and self.file is None:
+            self.file = build_searched_strategy(file)
+        lies = {name: stored.placement for name, stored in (self.file or {}).items() if stored.placement.mesh == self.mesh}
+        return {v: [lies[p.name].layout] for p, v in graph.parameters.items() if p.name in lies and lies[p.name].shape == v.shape}
 
     def demand(self, mesh: Mesh, placed: Placement, what: str) -> Placement:
         if placed.mesh != mesh:
