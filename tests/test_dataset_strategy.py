@@ -315,3 +315,32 @@ def test_dropout_on_the_batchs_rows_laid_end_to_end():
     one, four = run_ranks(program, 1)[0], run_ranks(program, 4)
     for r, part in enumerate(four):
         np.testing.assert_array_equal(part, one[r::4])
+
+
+# ---- AutoParallel --------------------------------------------------------------------------------------
+
+def test_a_model_takes_the_settings_of_its_network():
+    from minispore.parallel.auto_parallel import AutoParallel
+    x = np.random.default_rng(0).normal(size=(26, 6))
+    y = (x.sum(1) > 0).astype(np.int32)
+
+    def run(n, wrap):
+        ms.set_seed(1)
+        net = nn.SequentialCell(nn.Dense(6, 8, dtype=ms.float64), nn.ReLU(), nn.Dense(8, 2, dtype=ms.float64))
+        if wrap:
+            net[0].matmul.shard(((1, 1), (2, 1)))
+        network = AutoParallel(net).hsdp(threshold=0) if wrap else net
+        shard = dict(num_shards=n, shard_id=ms.get_rank()) if n > 1 else {}
+        data = ds.NumpySlicesDataset((x, y), shuffle=False, **shard).batch(8 // n)
+        optimizer = nn.Adam(net.trainable_params(), 0.05)
+        model = ms.Model(network, nn.CrossEntropyLoss(), optimizer, metrics={"accuracy", "loss"})
+        model.train(2, data)
+        assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
+        return {**model.eval(data), "rows": len(model.predict(Tensor(x[:8])))}, net[0].weight.shape, optimizer.moment1[0].shape
+
+    def program():
+        ms.init()
+        return run(2, True)
+    expected, *_ = run(1, False)
+    for mine, *shapes in run_ranks(program, 2):
+        assert mine == pytest.approx(expected, rel=1e-9) and shapes == [(4, 6), (4, 6)]

@@ -17,7 +17,8 @@ MODES = {
 class AutoParallel(Cell):
     """A cell or function that runs as a logical program, cut for all ranks (MindSpore: `parallel.auto_parallel.AutoParallel`).
 
-    It goes around the outermost call: a network for inference, or the whole training step; `Model` does that by itself.
+    It goes around the outermost call: a network for inference, or the whole training step. A `Model` takes the settings of an
+    AutoParallel network for all that it does.
 
     Args:
         network: a Cell or a function of tensors.
@@ -42,12 +43,6 @@ class AutoParallel(Cell):
         self.__dict__["settings"] = merged(self.settings, changes)
         self.__dict__["compiler"] = Compiler(self.settings)
         return self
-
-    def around(self, network) -> "AutoParallel":
-        """The same settings around another cell."""
-        other = AutoParallel(network)
-        other.__dict__.update(settings=self.settings, compiler=self.compiler)
-        return other
 
     @contextmanager
     def active(self):

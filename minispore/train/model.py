@@ -1,4 +1,6 @@
 """Model: trains, evaluates and predicts with a network, a loss and an optimizer (MindSpore: `mindspore.Model`)."""
+from contextlib import nullcontext
+from functools import wraps
 from itertools import islice
 from zlib import crc32
 
@@ -42,12 +44,22 @@ from minispore.train.model_checks import (
 from minispore.train.progress import Progress
 
 
+def under_its_settings(method):
+    """Of a Model whose network is an AutoParallel: run under that one's settings."""
+    @wraps(method)
+    def call(self, *args, **kwargs):
+        with self._parallel.active() if self._parallel is not None else nullcontext():
+            return method(self, *args, **kwargs)
+    return call
+
+
 class Model:
     """A network with what is needed to train and judge it.
 
     Args:
-        network: a Cell; without loss_fn it returns the loss itself, or a tuple that begins with it. As in MindSpore all
-            of a tuple's values are differentiated together: ops.stop_gradient(…) around those that are only to be seen.
+        network: a Cell, or an AutoParallel, whose settings are then those of all that the Model does. Without loss_fn it
+            returns the loss itself, or a tuple that begins with it. As in MindSpore all of a tuple's values are differentiated
+            together: ops.stop_gradient(…) around those that are only to be seen.
         loss_fn: a Cell (outputs, labels) -> loss. optimizer: an nn.Optimizer; without, the network makes the whole
             training step itself, e.g. an nn.TrainOneStepCell.
         metrics: a set of names such as {"accuracy"}, or a dict of Metrics.
@@ -87,6 +99,9 @@ class Model:
         if eval_indexes is not None and (not isinstance(eval_indexes, list) or len(eval_indexes) != 3):
             raise ValueError(f"Model: eval_indexes {eval_indexes!r} must be a list of three: the places of loss, predictions and "
                              "labels in what the eval_network returns")
+        self._parallel = network if hasattr(network, "active") else None        # an AutoParallel: its settings are the run's
+        if self._parallel is not None:
+            network = network.network
         self._loss_fn, self._optimizer = loss_fn, optimizer
         self._level, keep = amp_level_of(amp_level, optimizer), kwargs.get("keep_batchnorm_fp32")
         self._scale_manager = kwargs.get("loss_scale_manager")
@@ -139,6 +154,7 @@ class Model:
 
     # ---- training ---------------------------------------------------------------------------------------
 
+    @under_its_settings
     def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=False, sink_size=-1, initial_epoch=0,
               verbose=0, *, initial_step=0) -> None:
         """Train for epochs number initial_epoch … epoch - 1.
@@ -160,6 +176,7 @@ class Model:
         self._run("Model.train", epoch, train_dataset, as_list(callbacks), dataset_sink_mode, initial_epoch, initial_step,
                   verbose)
 
+    @under_its_settings
     def fit(self, epoch, train_dataset, valid_dataset=None, valid_frequency=1, callbacks=None, dataset_sink_mode=False,
             valid_dataset_sink_mode=False, sink_size=-1, initial_epoch=0, verbose=0, *, initial_step=0) -> None:
         """Train, and evaluate on valid_dataset after epochs; the arguments besides are train's.
@@ -270,6 +287,7 @@ class Model:
 
     # ---- evaluation and prediction ------------------------------------------------------------------------
 
+    @under_its_settings
     def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=False) -> dict:
         """The metrics over a dataset, over all ranks' shards where it is sharded, no sample counted twice.
 
@@ -286,10 +304,12 @@ class Model:
             args.list_callback = callbacks
             return self._evaluation.run(valid_dataset, callbacks, args, world, level, {})
 
+    @under_its_settings
     def predict(self, *predict_data) -> Tensor:
         """The network's output, in evaluation mode."""
         return self._network.set_train(False)(*predict_data)
 
+    @under_its_settings
     def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1, sink_mode=True) -> None:
         """Look for errors before a training begins: makes the training step, and in GRAPH_MODE traces it and the evaluation
         with the datasets' first batches. Nothing is computed or changed; compiling is left to the first call.
