@@ -311,6 +311,8 @@ def test_a_program_can_be_looked_at_and_stopped():
     assert [p.shape for p in lockstep.pieces(step.outs[0])] == [(8, 6)] * 8
     with pytest.raises(ValueError, match="global_rank=8 of device_num=8"):
         ms.compile(net, Tensor(X), device_num=8, global_rank=8)
+    with pytest.raises(ValueError, match="unknown setting 'zero'"):
+        ms.compile(net, Tensor(X), device_num=8, zero=True)
 
 
 def test_a_program_for_more_devices_than_ranks():

@@ -3,6 +3,7 @@
 What needs a member of a bucket waits until nothing else is left to do; then the buckets go out.
 """
 from bisect import bisect_right
+from math import prod
 
 from minispore.graph.ir import Node, Value
 from minispore.parallel.partition import Partitioned, Step
@@ -71,11 +72,4 @@ def _limit(setting: dict | None, indices, number: int) -> tuple[float, int]:
 
 
 def _bytes(step: Step) -> int:
-    return max(h.value.dtype.itemsize * _size(h.value.shape) for h in (*step.ins, *step.outs))
-
-
-def _size(shape) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
+    return max(h.value.dtype.itemsize * prod(h.value.shape) for h in (*step.ins, *step.outs))

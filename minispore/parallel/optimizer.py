@@ -12,8 +12,6 @@ from minispore.graph.ir import Graph, Value
 from minispore.parallel.layout import TensorLayout, fits_shape
 from minispore.parallel.mesh import Mesh
 
-LEVELS = ("level1", "level2", "level3")
-
 
 @dataclass(frozen=True)
 class Sharding:
@@ -28,7 +26,7 @@ class Sharding:
         """What the parallel context asks for, if it does."""
         if not settings["enable_parallel_optimizer"]:
             return None
-        config = settings["parallel_optimizer_config"] or {}
+        config = settings["parallel_optimizer_config"]
         return cls(config.get("parallel_optimizer_threshold", 64), config.get("optimizer_weight_shard_size", -1),
                    config.get("optimizer_level", "level1"))
 
@@ -69,10 +67,13 @@ def share_out(graph: Graph, mesh: Mesh, layouts: dict[Value, TensorLayout], shar
     for p, v in graph.parameters.items():
         if getattr(p, "state_of", None) in graph.parameters:
             states.setdefault(p.state_of, []).append(v)
+    belonging: dict[Value | None, list[Value]] = {}
+    for out in (out for node in graph.nodes for out in node.outs):
+        belonging.setdefault(out.like, []).append(out)
     for p, v in graph.parameters.items():
         if not trained(p):
             continue
-        gradients = [out for node in graph.nodes for out in node.outs if out.like is v and out is not graph.assigned.get(p)]
+        gradients = [out for out in belonging.get(v, ()) if out is not graph.assigned.get(p)]
         summed = frozenset().union(*(layouts[out].partial for out in gradients))
         wider = sharding.split(p, v.shape, layouts[v], mesh, summed)
         if wider == layouts[v] or not (states.get(p) or sharding.level == "level3"):

@@ -5,8 +5,7 @@ from math import prod
 
 import numpy as np
 
-from minispore.common.parameter import Parameter
-from minispore.common.state import current
+from minispore.common.state import PARALLEL_DEFAULTS, current
 from minispore.common.tensor import Tensor
 from minispore.common.tree import flatten
 from minispore.graph import memory
@@ -14,7 +13,6 @@ from minispore.graph.compile import is_input, trace
 from minispore.graph.ir import Graph
 from minispore.graph.passes import simplify
 from minispore.parallel.collectives import Between, sent_values
-from minispore.parallel.layout import whole
 from minispore.parallel.lockstep import LockStep
 from minispore.parallel.placement import Placement
 from minispore.parallel.program import Compiler
@@ -96,6 +94,9 @@ def compile(net: Callable, *inputs, device_num: int, global_rank: int = 0, **set
     """
     if not isinstance(device_num, int) or device_num < 1 or not 0 <= global_rank < device_num:
         raise ValueError(f"compile: global_rank={global_rank!r} of device_num={device_num!r}; ranks are 0 … device_num - 1")
+    if unknown := sorted(settings.keys() - PARALLEL_DEFAULTS.keys()):
+        raise ValueError(f"compile: unknown setting {unknown[0]!r}; they are set_auto_parallel_context's keys: "
+                         f"{', '.join(sorted(PARALLEL_DEFAULTS))}")
     state = current()
     leaves, skeleton = flatten((inputs, {}), is_input)
     run = getattr(net, "_run", net)
@@ -127,9 +128,3 @@ class Simulation:
     def run(self, tensors: list) -> list[Tensor]:
         arrays = [np.zeros(v.shape, v.dtype) for v in self.graph.outputs]
         return list(map(Tensor.from_numpy, arrays, self.layouts))
-
-
-def parameter_layouts(program: LocalProgram) -> dict[str, Placement]:
-    """All parameters' layouts by name, the whole ones too."""
-    return {p.name: Placement(program.cut.mesh, v.shape, program.cut.plan.layout.get(v, whole(len(v.shape))))
-            for p, v in program.logical.parameters.items() if isinstance(p, Parameter)}
