@@ -1,4 +1,6 @@
 """What users of logical programs call: shard in its forms, AutoParallel, pieces outside programs, fusion, lazy values."""
+import pickle
+
 import numpy as np
 import pytest
 
@@ -172,6 +174,20 @@ def test_copies_of_pieces_are_pieces():
     assert run_ranks(program, 2) == [[(12, 24)] * 4] * 2
 
 
+def test_what_is_made_of_pieces_alone_stays_in_pieces():
+    def program():
+        semi_auto()
+        net = Net(2)
+        net(Tensor(X))
+        assert [(net.w1 == net.w1).shape, (net.w1 * 2).shape, ops.sum(net.w1, 1).shape] == [(12, 12), (12, 12), (12,)]
+        rows = [row.full().asnumpy() for row in net.w2]
+        with pytest.raises(TypeError, match="a rank's piece of a logical tensor .* can't be pickled"):
+            pickle.dumps(net.w1)
+        return np.stack(rows)
+    for mine in run_ranks(program, 2):
+        np.testing.assert_array_equal(mine, Net().w2.asnumpy())
+
+
 # ---- shard in its forms -----------------------------------------------------------------------------------
 
 LAYOUT = Layout((2, 2), ("dp", "mp"))
@@ -336,6 +352,14 @@ def test_partial_sums_of_16_bits_travel_as_float32():
         return ms.jit(total)(Tensor(rows)).asnumpy()
     for mine in run_ranks(on_ranks, 4):
         np.testing.assert_array_equal(mine, [60000, 60000])
+
+
+def test_an_index_outside_a_split_table_is_an_error():
+    """Each rank has half of the table, and all the indices."""
+    table, ids = Tensor(np.ones((6, 2))), Tensor(np.array([0, 5, 6, -7], np.int32))
+    program = ms.compile(lambda t, i: ops.Gather().shard(((2, 1), (1,)))(t, i, 0), table, ids, device_num=2)
+    with pytest.raises(IndexError, match=r"index 6 is outside axis 0 of size 6 \(shape \(6, 2\)\); use -6 … 5"):
+        program.lockstep(table, ids).run()
 
 
 # ---- fusion -----------------------------------------------------------------------------------------------

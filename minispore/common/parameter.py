@@ -97,6 +97,7 @@ class Parameter(Tensor):
         return self.clone()
 
     def __reduce__(self):
+        self._demand_whole()
         return Parameter, (self.asnumpy(), self.name, self.requires_grad, self.layerwise_parallel,
                            self.parallel_optimizer)
 

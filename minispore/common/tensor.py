@@ -179,7 +179,7 @@ class Tensor:
         return self.shape[0]
 
     def __iter__(self):
-        return (self[i] for i in range(len(self)))
+        return (self[i] for i in range(len(self) if self._layout is None else self._layout.shape[0]))
 
     def __format__(self, spec):
         return format(self.item() if spec and self.size == 1 else str(self), spec)
@@ -195,7 +195,13 @@ class Tensor:
     def __deepcopy__(self, memo):
         return Tensor(self)
 
+    def _demand_whole(self) -> None:
+        if self._layout is not None:
+            raise TypeError(f"a rank's piece of a logical tensor ({self._layout}) can't be pickled: elsewhere nobody knows of "
+                            "the other pieces. Pickle tensor.full() or tensor.asnumpy(), or use save_checkpoint")
+
     def __reduce__(self):
+        self._demand_whole()
         return Tensor, (self.asnumpy(),)
 
     # ---- operators: ops like any other ------------------------------------------------------------

@@ -44,12 +44,15 @@ class Gather(Primitive):
         xp = namespace(x)
         axis, n = self.axis % x.ndim, x.shape[self.axis]
         start, whole = self.slice_of or (0, n)
-        at = xp.where(indices < 0, indices + whole, indices) - start
+        at = xp.where(indices < 0, indices + whole, indices)
+        there = (at >= 0) & (at < whole)
+        if not bool(xp.all(there)):
+            bad = int(indices[~there][0]) if hasattr(indices, "tolist") else "?"
+            shape = (*x.shape[:axis], whole, *x.shape[axis + 1:])
+            raise IndexError(f"Gather: index {bad} is outside axis {axis} of size {whole} (shape {shape}); use {-whole} … "
+                             f"{whole - 1}")
+        at = at - start
         inside = (at >= 0) & (at < n)
-        if self.slice_of is None and not bool(xp.all(inside)):
-            bad = int(indices[~inside][0]) if hasattr(indices, "tolist") else "?"
-            raise IndexError(f"Gather: index {bad} is outside axis {axis} of size {n} (shape {tuple(x.shape)}); "
-                             f"use {-n} … {n - 1}")
         flat = xp.reshape(xp.where(inside, at, xp.zeros_like(at)), (-1,))
         shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])
         if not n:

@@ -57,7 +57,8 @@ class Compiler:
         for p, v in graph.parameters.items():
             if p.layout is not None:
                 given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
-        cut = compile_graph(graph, mesh, given, leave(placements), Sharding.of(self.settings), self.loaded(graph))
+        pieces = any(p.layout is not None for p in graph.parameters) and not any(v.shape for v in graph.inputs)
+        cut = compile_graph(graph, mesh, given, leave(placements, pieces), Sharding.of(self.settings), self.loaded(graph))
         fuse(cut, self.settings["comm_fusion"], self.settings["all_reduce_fusion_config"], bucketed(graph))
         return cut
 
@@ -124,9 +125,9 @@ def plain_input(mesh: Mesh, shape: tuple, batch: int | None) -> list[TensorLayou
     return known
 
 
-def leave(placements):
-    """How outputs leave that are no gradients: of a sharded dataset each rank's rows; of other pieces as they come; whole
-    if all inputs were."""
+def leave(placements, pieces: bool):
+    """How outputs leave that are no gradients: of a sharded dataset each rank's rows; of other pieces as they come; whole if
+    all inputs were. pieces: there are no inputs but numbers, and parameters lie in pieces."""
     batch = next((p for p in placements if p is not None and p.batch), None)
     if batch is not None:
         def final(v: Value, made: TensorLayout) -> TensorLayout:
@@ -134,7 +135,7 @@ def leave(placements):
                 return TensorLayout((batch.layout.dims[0], *((),) * (len(v.shape) - 1)))
             return whole(len(v.shape))
         return final
-    if any(p is not None for p in placements):
+    if any(p is not None for p in placements) or pieces:
         return lambda v, made: made
     return lambda v, made: whole(len(v.shape))
 
