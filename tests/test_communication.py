@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 import minispore as ms
 from minispore import Tensor, ops
+from minispore.common.errors import CollectiveError
 from minispore.communication import communicator, create_group, get_group_size, get_rank, get_record, init
+from minispore.communication.backends.threads import ThreadTransport, World
+from minispore.communication.communicator import Communicator, Endpoint
 from minispore.communication.record import Record
 from minispore.lab import run_ranks
 
@@ -358,3 +361,17 @@ def test_bad_number_of_ranks(n):
 
 def test_64_ranks():
     assert on_ranks(64, lambda c: int(c.all_reduce(np.array([c.rank])).wait()[0])) == [2016] * 64
+
+
+def test_a_rank_that_sent_and_ended_is_not_missed():
+    """Between our last look at the mail and the one at the board its message came."""
+    world = World(2)
+    ends = [Endpoint(ThreadTransport(world, r)) for r in range(2)]
+    comms = [Communicator(e, (0, 1), "both") for e in ends]
+    late = comms[1].receive((3,), "float32", 0)
+    comms[0].send(np.ones(3, np.float32), 1).wait()
+    ends[0].transport.end(failed=False)
+    ends[1].look(late, waited=1.0)
+    assert late.done and late.wait().sum() == 3
+    with pytest.raises(CollectiveError, match="for rank 0, which can't come any more"):
+        ends[1].look(comms[1].receive((3,), "float32", 0), waited=1.0)

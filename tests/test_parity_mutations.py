@@ -66,9 +66,14 @@ MUTATIONS = {
 @pytest.fixture
 def forgetful():
     """What is cached under a mutation must not outlive it."""
-    redistribution.route.cache_clear()
+    forget()
     yield
+    forget()
+
+
+def forget():
     redistribution.route.cache_clear()
+    redistribution.search.cache_clear()
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -76,7 +81,7 @@ def test_a_mutation_is_noticed(name, monkeypatch, forgetful):
     (where, what, broken), fn, arrays = MUTATIONS[name]
     case = Traced(fn, list(arrays))
     assert directed(case, (4, 6), 3) > 10
-    redistribution.route.cache_clear()
+    forget()
     monkeypatch.setattr(where, what, broken)
     with pytest.raises((AssertionError, ValueError, KeyError)):
         directed(case, (4, 6), 3)

@@ -15,6 +15,7 @@ BIN = Path(sys.executable).parent
 
 def shell(command, folder):
     env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    env.pop("PYTHONUNBUFFERED", None)       # or the ranks' prints mix, word by word, under mpirun
     done = subprocess.run(command, shell=True, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
