@@ -112,3 +112,21 @@ def test_ranks_in_different_operations_are_told(tmp_path, other):
 
 def test_a_rank_that_reads_its_input_gets_nothing(tmp_path):
     assert msrun(tmp_path, 2, "import sys\nprint(repr(sys.stdin.read()))\n").count("''") == 2
+
+
+LATE = """
+import time
+import numpy as np
+from minispore.communication import communicator, init
+init()
+c = communicator()
+if c.rank == 3:
+    time.sleep(1.5)
+got = c.broadcast(np.full(1 << 18, c.rank, np.float32), 0).wait()
+assert (got == 0).all()
+"""
+
+
+def test_a_late_rank_keeps_others_waiting_though_some_have_ended(tmp_path):
+    """In the tree rank 0 gives to 1 and 2 and ends, while 1 still waits for 3 to take its message, too large to go unasked."""
+    msrun(tmp_path, 4, LATE)

@@ -126,8 +126,10 @@ class Handle:
         return moved
 
     def awaited(self) -> list[int]:
-        """World ranks whose message is missing."""
-        return sorted({e.peers[0] for e in self.link.open if e.op == "receive"}) or list(self.event.peers)
+        """World ranks whose message is missing, or who haven't taken ours. Others may well have ended."""
+        test, requests = self.endpoint.transport.test, self.requests or ()
+        missing = {e.peers[0] for e, r in zip(self.link.open, requests, strict=False) if not test([r])}
+        return sorted(missing) or list(self.event.peers)
 
     def test(self) -> bool:
         """Whether it is complete; moves it on without waiting."""
