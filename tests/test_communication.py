@@ -51,15 +51,17 @@ def test_the_other_collectives(n, k, root):
     def program(c):
         mine = x[c.rank]
         handles = [c.reduce_scatter(mine), c.all_gather(mine), c.broadcast(mine, root), c.reduce(mine, root),
-                   c.all_to_all(mine), c.barrier()]
+                   c.all_to_all(mine), c.gather(mine, root), c.scatter(mine, root), c.barrier()]
         return [h.wait() for h in reversed(handles)][::-1]         # in any order
-    for r, (rs, ag, bc, rd, aa, ba) in enumerate(on_ranks(n, program)):
+    for r, (rs, ag, bc, rd, aa, ga, sc, ba) in enumerate(on_ranks(n, program)):
         np.testing.assert_array_equal(rs, total[r * k:(r + 1) * k])
         np.testing.assert_array_equal(ag, np.concatenate(x))
         np.testing.assert_array_equal(bc, x[root])
         if r == root:
             np.testing.assert_array_equal(rd, total)
         np.testing.assert_array_equal(aa, np.concatenate([x[s][r * k:(r + 1) * k] for s in range(n)]))
+        np.testing.assert_array_equal(ga, np.concatenate(x) if r == root else None)
+        np.testing.assert_array_equal(sc, x[root][r * k:(r + 1) * k])
         assert ba is None
 
 

@@ -93,6 +93,24 @@ def pairwise_all_to_all(link, outgoing: list[np.ndarray], incoming: list[np.ndar
         yield [link.send(outgoing[to], to), link.receive(incoming[source], source)]
 
 
+def linear_gather(link, x: np.ndarray, chunks: list[np.ndarray], root: int) -> Steps:
+    """root's chunks[s] becomes rank s's x. Cost (p-1)·α + (p-1)/p·n·β at the root, n bytes in all."""
+    if link.rank != root:
+        yield [link.send(x, root)]
+        return
+    chunks[root][...] = x
+    yield [link.receive(chunks[s], s) for s in range(link.size) if s != root]
+
+
+def linear_scatter(link, chunks: list[np.ndarray], x: np.ndarray, root: int) -> Steps:
+    """x becomes root's chunks[rank]. Cost (p-1)·α + (p-1)/p·n·β at the root."""
+    if link.rank != root:
+        yield [link.receive(x, root)]
+        return
+    x[...] = chunks[root]
+    yield [link.send(chunks[to], to) for to in range(link.size) if to != root]
+
+
 def dissemination_barrier(link) -> Steps:
     """Nobody leaves before all have come. Cost ⌈log₂ p⌉·α (Hensgen, Finkel and Manber, 1988)."""
     token, reach = np.zeros(1, np.uint8), 1

@@ -7,7 +7,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-OPS = ("", "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Barrier", "Send", "Receive")
+OPS = ("", "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Gather", "Scatter",
+       "Barrier", "Send", "Receive")
 MESSAGES = {OPS.index("Send"), OPS.index("Receive")}
 RUNNING, WAITING, ENDED, FAILED = 0, 1, 2, 3
 STATE, GROUP, SEQUENCE, OP, DTYPE, COUNT, DETAIL, DONE = range(8)

@@ -237,6 +237,24 @@ class Communicator:
         return self._start("AlltoAll", x, "", "pairwise", lambda link: algorithms.pairwise_all_to_all(link, *parts),
                            lambda: out)
 
+    def gather(self, x: np.ndarray, root: int) -> Handle:
+        """The ranks' x (k, …) one behind the other, on root: (size·k, …); None on the others."""
+        x = np.ascontiguousarray(x)
+        out = np.empty((self.size, *x.shape), x.dtype) if self.rank == root else None
+        chunks = [] if out is None else [o.reshape(-1) for o in out]
+        return self._start("Gather", x, f"root {root}", "linear",
+                           lambda link: algorithms.linear_gather(link, x.reshape(-1), chunks, root),
+                           lambda: None if out is None else out.reshape(-1, *x.shape[1:]))
+
+    def scatter(self, x: np.ndarray, root: int) -> Handle:
+        """root's x (size·k, …), cut along dim 0: rank r gets its r-th part. The others' x says but shape and dtype."""
+        self._divides("Scatter", x)
+        x = np.ascontiguousarray(x)
+        out = np.empty((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
+        chunks = [p.reshape(-1) for p in np.split(x, self.size)]
+        return self._start("Scatter", x, f"root {root}", "linear",
+                           lambda link: algorithms.linear_scatter(link, chunks, out.reshape(-1), root), lambda: out)
+
     def barrier(self) -> Handle:
         """Complete when all ranks have called it."""
         return self._start("Barrier", np.empty(0, np.uint8), "", "dissemination", algorithms.dissemination_barrier,
