@@ -11,7 +11,8 @@ from minispore import Tensor, ops
 from minispore.common.errors import CollectiveError
 from minispore.communication import communicator, create_group, get_group_size, get_rank, get_record, init
 from minispore.communication.backends.threads import ThreadTransport, World
-from minispore.communication.communicator import Communicator, Endpoint
+from minispore.communication.communicator import Communicator
+from minispore.communication.endpoint import Endpoint
 from minispore.communication.record import Record
 from minispore.lab import run_ranks
 

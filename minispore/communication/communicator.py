@@ -1,250 +1,140 @@
-"""Communicator: the collectives of one group of ranks. Endpoint: what one rank needs to communicate at all.
+"""Communicator: the collectives of one group of ranks.
 
-Everything is asynchronous: a call returns a Handle at once, wait() gives the result. While a rank waits for one
-communication, all its others go on too, so two handles can be waited for in any order.
+A call returns a Handle at once; its wait() gives the result. Which algorithm does the work is selection's choice.
 """
-import os
-from collections.abc import Callable
-from time import perf_counter, sleep
-from typing import Protocol
+from time import perf_counter
 from zlib import crc32
 
 import numpy as np
 
 from minispore.common.errors import CollectiveError
-from minispore.communication import algorithms, board
-from minispore.communication.record import Event, Record
+from minispore.communication import board, selection
+from minispore.communication.algorithms import ALGORITHMS, messages
+from minispore.communication.endpoint import Endpoint, Handle, Link
+from minispore.communication.record import Event
+from minispore.communication.room import Meeting, Opening
 from minispore.device import kernels
 
 TAGS = 2 ** 26              # collectives' tags lie below, those of single messages above; MPI allows 2^27 at least
-CHECK_EVERY = 0.05          # seconds between two looks at the board while waiting
-
-
-class Transport(Protocol):
-    """Messages between ranks: the part that differs between threads and MPI (backends/)."""
-    rank: int
-    size: int
-    board: board.Board
-
-    def isend(self, data: np.ndarray, dest: int, tag: int):
-        """Begin to send a contiguous array; it mustn't change before the request is complete."""
-
-    def irecv(self, buffer: np.ndarray, source: int, tag: int):
-        """Begin to receive into a contiguous array."""
-
-    def test(self, requests: list) -> bool:
-        """Whether all are complete."""
-
-    def idle(self, waited: float) -> None:
-        """Nothing moved for `waited` seconds: let others work. May raise CollectiveError."""
-
-    def end(self, failed: bool) -> None:
-        """This rank communicates no more."""
-
-
-class Endpoint:
-    """One rank's transport, record and communications under way."""
-
-    def __init__(self, transport: Transport):
-        self.transport, self.board = transport, transport.board
-        self.rank, self.size = transport.rank, transport.size
-        self.record = Record(self.rank)
-        self.pending: list[Handle] = []
-        self.timeout = float(os.environ.get("MINISPORE_TIMEOUT", 60))
-
-    def progress(self) -> bool:
-        """Move everything that can move without waiting."""
-        moved = False
-        for handle in tuple(self.pending):
-            moved |= handle.advance()
-        return moved
-
-    def wait(self, handle: "Handle") -> None:
-        since, looked = perf_counter(), 0.0
-        while not handle.done:
-            if self.progress():
-                since, looked = perf_counter(), 0.0
-                continue
-            waited = perf_counter() - since
-            if waited - looked > CHECK_EVERY:
-                looked = waited
-                self.look(handle, waited)
-            self.transport.idle(waited)
-
-    def moves(self) -> bool:
-        """Whether something moves after all. On a busy machine this rank may have slept while another one sent what is awaited,
-        and ended."""
-        for _ in range(10):
-            if self.progress():
-                return True
-            sleep(0.001)
-        return False
-
-    def look(self, handle: "Handle", waited: float) -> None:
-        """Raise if what we wait for can't come, or not in time."""
-        self.board.set(board.WAITING)
-        e, awaited = handle.event, handle.awaited()
-        what = f"rank {self.rank} waits in {e.op}({e.detail}) number {e.sequence} of group {e.group} ({e.count} × {e.dtype})"
-        gone = self.board.gone(awaited)
-        other = None if gone else self.board.mismatch(handle.ranks)
-        if (gone or other is not None or waited > self.timeout) and self.moves():
-            return
-        if gone:
-            raise CollectiveError(f"{what} for rank {gone[0]}, which can't come any more. All ranks must make the same "
-                                  f"number of calls in the same order:\n{self.board.table()}")
-        if other is not None:
-            raise CollectiveError(f"{what}, but rank {other} is in another operation there; op, dtype, count and root "
-                                  f"must agree on all ranks:\n{self.board.table()}")
-        if waited > self.timeout:
-            raise CollectiveError(f"{what} for {self.timeout:g} s (MINISPORE_TIMEOUT) without a message from "
-                                  f"{', '.join(f'rank {r}' for r in awaited)}:\n{self.board.table()}")
-
-
-class Handle:
-    """A communication under way."""
-
-    def __init__(self, endpoint: Endpoint, event: Event, ranks: tuple[int, ...], link: "Link", steps, result: Callable):
-        self.endpoint, self.event, self.ranks, self.link = endpoint, event, ranks, link
-        self.steps, self.result = steps, result
-        self.requests: list | None = None
-        self.done = False
-        endpoint.pending.append(self)
-        self.advance()
-
-    def advance(self) -> bool:
-        """Run the algorithm as far as it goes without waiting; whether it went anywhere."""
-        moved = False
-        while not self.done and (self.requests is None or self.endpoint.transport.test(self.requests)):
-            self.link.arrived()
-            moved = True
-            self.requests = next(self.steps, None)
-            if self.requests is None:
-                self.done = True
-                self.event.end = perf_counter()
-                self.endpoint.board.done()
-                self.endpoint.pending.remove(self)
-        return moved
-
-    def awaited(self) -> list[int]:
-        """World ranks whose message is missing, or who haven't taken ours. Others may well have ended."""
-        test, requests = self.endpoint.transport.test, self.requests or ()
-        missing = {e.peers[0] for e, r in zip(self.link.open, requests, strict=False) if not test([r])}
-        return sorted(missing) or list(self.event.peers)
-
-    def test(self) -> bool:
-        """Whether it is complete; moves it on without waiting."""
-        self.endpoint.progress()
-        return self.done
-
-    def wait(self):
-        """The result, once it is there. CollectiveError if it can't come."""
-        if not self.done:
-            self.endpoint.wait(self)
-        return self.result()
-
-
-class Link:
-    """What an algorithm sees of the group: places 0 … size-1, and messages that carry the collective's tag."""
-
-    def __init__(self, comm: "Communicator", sequence: int, tag: int):
-        self.comm, self.sequence, self.tag = comm, sequence, tag
-        self.rank, self.size = comm.rank, comm.size
-        self.open: list[Event] = []
-
-    def send(self, x: np.ndarray, to: int):
-        self._note("send", x, to)
-        return self.comm.endpoint.transport.isend(x, self.comm.ranks[to], self.tag)
-
-    def receive(self, x: np.ndarray, source: int):
-        self._note("receive", x, source)
-        return self.comm.endpoint.transport.irecv(x, self.comm.ranks[source], self.tag)
-
-    def _note(self, op, x, peer):
-        endpoint = self.comm.endpoint
-        event = Event(endpoint.rank, self.comm.name, self.sequence, op, x.dtype.name, x.size, (self.comm.ranks[peer],),
-                      x.nbytes, perf_counter())
-        self.open.append(event)
-        endpoint.record.events.append(event)
-
-    def arrived(self) -> None:
-        """The messages posted so far are complete."""
-        if self.open:
-            now = perf_counter()
-            for e in self.open:
-                e.end = now
-            self.open = []
 
 
 class Communicator:
     """The collectives of a group. Arrays are numpy arrays; ranks in arguments are places in the group.
 
-    ranks: the world ranks of the group; rank, size: this rank's place in it, and their number.
+    ranks: the world ranks of the group; rank, size: this rank's place in it, and their number. Reductions are "sum", "prod",
+    "max", "min" and "avg" (the sum divided by the number of ranks, whole numbers towards zero).
     """
 
     def __init__(self, endpoint: Endpoint, ranks: tuple[int, ...], name: str):
         self.endpoint, self.ranks, self.name = endpoint, tuple(ranks), name
         self.rank, self.size = self.ranks.index(endpoint.rank), len(ranks)
+        self.others = tuple(r for r in self.ranks if r != endpoint.rank)
         self.code = board.code(f"{name}{self.ranks}")
         self.sequence = 0
+        self.codes: dict[tuple, int] = {}
+
+    @property
+    def room(self):
+        """Where the group meets in shared memory; None if it can't."""
+        node = self.endpoint.transport.node
+        return node.room(self.code, self.ranks) if node and self.size > 1 else None
 
     def split(self, ranks, name: str) -> "Communicator":
         """A communicator of some of the ranks (world numbers)."""
         return Communicator(self.endpoint, ranks, name)
 
+    def empty(self, shape, dtype) -> np.ndarray:
+        """A new array, if possible in memory that the other ranks of the node reach: their AllReduce then copies nothing."""
+        node, dtype = self.endpoint.transport.node, np.dtype(dtype)
+        memory = node.heap.empty(max(int(np.prod(shape)) * dtype.itemsize, 1)) if node else None
+        if memory is None:
+            return np.empty(shape, dtype)
+        return memory[:int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+
     def all_reduce(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> Handle:
-        """The sum (max, min, prod) of x over the ranks, on all of them; into `out` if given."""
-        out = _into(out, x)
-        return self._start("AllReduce", out, op, "ring",
-                           lambda link: algorithms.ring_all_reduce(link, out.reshape(-1), kernels.accumulate(op)),
-                           lambda: out, name)
+        """The sum (…) of x over the ranks, on all of them; into `out`, a contiguous array, if given (it may be x itself)."""
+        x, out = _contiguous(x), np.empty(x.shape, x.dtype) if out is None else out
+        return self._all_reduce(x, _reduction(op), out, name)
+
+    def all_reduce_now(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> np.ndarray:
+        """all_reduce(...).wait(), with less ado where the ranks share memory and nothing else is under way."""
+        if self.endpoint.pending or self.size == 1 or x.dtype not in kernels.COMPILED or op not in kernels.OPS or not (
+                room := self.room) or room.missing or selection.choose("AllReduce", self.size, x.nbytes, True) != "shared":
+            return self.all_reduce(x, op, out, name).wait()
+        x, out = _contiguous(x), np.empty(x.shape, x.dtype) if out is None else out
+        begin = perf_counter()
+        status = room.all_reduce(x.reshape(-1), out.reshape(-1), room.kernels.OPS[op], self._alike("AllReduce", x, op), 1)
+        if status != room.kernels.DONE:
+            return self._all_reduce(x, op, out, name, status).wait()
+        self.sequence += 1
+        self.endpoint.record.events.append(Event(self.endpoint.rank, self.name, self.sequence, "AllReduce", x.dtype.name, x.size,
+                                                 self.others, x.nbytes, begin, perf_counter(), "shared", name or op))
+        self.endpoint.board.done()
+        return out
+
+    def _all_reduce(self, x, op, out, name, status=None) -> Handle:
+        algorithm = self._choose("AllReduce", x.nbytes) if status is None else "shared"
+
+        def steps(link):
+            compiled = algorithm == "shared" and x.dtype in kernels.COMPILED and op in kernels.OPS
+            if compiled and (yield from quick(link.room, x.reshape(-1), out.reshape(-1), op, self._alike("AllReduce", x, op),
+                                              status)):
+                return
+            if x is not out:
+                np.copyto(out, x)
+            yield from ALGORITHMS["AllReduce"][algorithm](link, out.reshape(-1), kernels.accumulate(_sums(op)))
+            self._average(op, out)
+        return self._start("AllReduce", x, op, algorithm, steps, lambda: out, name)
 
     def reduce_scatter(self, x: np.ndarray, op: str = "sum") -> Handle:
         """x (size·k, …) reduced over the ranks; rank r gets its rows r·k … (r+1)·k."""
         self._divides("ReduceScatter", x)
-        work = _into(None, x)
-        chunks = [c.reshape(-1) for c in np.split(work, self.size)]
-        return self._start("ReduceScatter", work, op, "ring",
-                           lambda link: algorithms.ring_reduce_scatter(link, chunks, kernels.accumulate(op)),
-                           lambda: np.split(work, self.size)[self.rank])
+        work = np.array(x, order="C")
+        chunks = np.split(work, self.size)
+        mine, algorithm = chunks[self.rank], self._choose("ReduceScatter", x.nbytes)
+
+        def steps(link):
+            flat = [c.reshape(-1) for c in chunks]
+            yield from ALGORITHMS["ReduceScatter"][algorithm](link, flat, kernels.accumulate(_sums(op)))
+            self._average(op, mine)
+        return self._start("ReduceScatter", work, _reduction(op), algorithm, steps, lambda: mine)
 
     def all_gather(self, x: np.ndarray) -> Handle:
         """The ranks' x (k, …) one behind the other: (size·k, …)."""
         out = np.empty((self.size, *x.shape), x.dtype)
         out[self.rank] = x
-        return self._start("AllGather", x, "", "ring",
-                           lambda link: algorithms.ring_all_gather(link, [o.reshape(-1) for o in out]),
-                           lambda: out.reshape(self.size * x.shape[0], *x.shape[1:]) if x.ndim else out.reshape(-1))
+        return self._run("AllGather", x, "", ([o.reshape(-1) for o in out],),
+                         lambda: out.reshape(self.size * x.shape[0], *x.shape[1:]) if x.ndim else out.reshape(-1))
 
     def broadcast(self, x: np.ndarray, root: int) -> Handle:
         """root's x, on all ranks."""
-        out = _into(None, x)
-        return self._start("Broadcast", out, f"root {root}", "tree",
-                           lambda link: algorithms.tree_broadcast(link, out.reshape(-1), root), lambda: out)
+        out = np.array(x, order="C")
+        return self._run("Broadcast", out, f"root {root}", (out.reshape(-1), root), lambda: out)
 
     def reduce(self, x: np.ndarray, root: int, op: str = "sum") -> Handle:
         """The reduction of x over the ranks, on root; what the others get has no meaning."""
-        out = _into(None, x)
-        return self._start("Reduce", out, f"{op}, root {root}", "tree",
-                           lambda link: algorithms.tree_reduce(link, out.reshape(-1), root, kernels.accumulate(op)),
-                           lambda: out)
+        out, algorithm = np.array(x, order="C"), self._choose("Reduce", x.nbytes)
+
+        def steps(link):
+            yield from ALGORITHMS["Reduce"][algorithm](link, out.reshape(-1), root, kernels.accumulate(_sums(op)))
+            self._average(op, out)
+        return self._start("Reduce", out, f"{_reduction(op)}, root {root}", algorithm, steps, lambda: out)
 
     def all_to_all(self, x: np.ndarray) -> Handle:
         """x (size·k, …): its r-th part goes to rank r; the result's s-th part came from rank s."""
         self._divides("AlltoAll", x)
         x = np.ascontiguousarray(x)
         out = np.empty_like(x)
-        parts = [[p.reshape(-1) for p in np.split(a, self.size)] for a in (x, out)]
-        return self._start("AlltoAll", x, "", "pairwise", lambda link: algorithms.pairwise_all_to_all(link, *parts),
-                           lambda: out)
+        parts = tuple([p.reshape(-1) for p in np.split(a, self.size)] for a in (x, out))
+        return self._run("AlltoAll", x, "", parts, lambda: out)
 
     def gather(self, x: np.ndarray, root: int) -> Handle:
         """The ranks' x (k, …) one behind the other, on root: (size·k, …); None on the others."""
-        x = np.ascontiguousarray(x)
+        x = _contiguous(x)
         out = np.empty((self.size, *x.shape), x.dtype) if self.rank == root else None
         chunks = [] if out is None else [o.reshape(-1) for o in out]
-        return self._start("Gather", x, f"root {root}", "linear",
-                           lambda link: algorithms.linear_gather(link, x.reshape(-1), chunks, root),
-                           lambda: None if out is None else out.reshape(-1, *x.shape[1:]))
+        return self._run("Gather", x, f"root {root}", (x.reshape(-1), chunks, root),
+                         lambda: None if out is None else out.reshape(-1, *x.shape[1:]))
 
     def scatter(self, x: np.ndarray, root: int) -> Handle:
         """root's x (size·k, …), cut along dim 0: rank r gets its r-th part. The others' x says but shape and dtype."""
@@ -252,32 +142,50 @@ class Communicator:
         x = np.ascontiguousarray(x)
         out = np.empty((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
         chunks = [p.reshape(-1) for p in np.split(x, self.size)]
-        return self._start("Scatter", x, f"root {root}", "linear",
-                           lambda link: algorithms.linear_scatter(link, chunks, out.reshape(-1), root), lambda: out)
+        return self._run("Scatter", x, f"root {root}", (chunks, out.reshape(-1), root), lambda: out)
 
     def barrier(self) -> Handle:
         """Complete when all ranks have called it."""
-        return self._start("Barrier", np.empty(0, np.uint8), "", "dissemination", algorithms.dissemination_barrier,
-                           lambda: None)
+        return self._run("Barrier", np.empty(0, np.uint8), "", (), lambda: None)
 
     def send(self, x: np.ndarray, to: int, tag: int = 0) -> Handle:
         """x as one message. It is copied, so the handle need not be waited for."""
         data = np.array(x, order="C").reshape(-1)
-        return self._message("Send", data, to, tag, algorithms.message_out, lambda: None)
+        return self._message("Send", data, to, tag, messages.message_out, lambda: None)
 
     def receive(self, shape, dtype, source: int, tag: int = 0) -> Handle:
         """The next message of this tag from `source`, of exactly this shape and dtype."""
         out = np.empty(shape, dtype)
-        return self._message("Receive", out.reshape(-1), source, tag, algorithms.message_in, lambda: out)
+        return self._message("Receive", out.reshape(-1), source, tag, messages.message_in, lambda: out)
 
     # ---- how a communication begins ------------------------------------------------------------------
 
+    def _choose(self, op: str, nbytes: int) -> str:
+        return selection.choose(op, self.size, nbytes, self.room is not None)
+
+    def _alike(self, op: str, x: np.ndarray, detail: str) -> int:
+        """A number for what must agree on all ranks."""
+        key = op, x.dtype, x.size, detail
+        if key not in self.codes:
+            self.codes[key] = 1 + _tag(op, x.dtype.name, x.size, detail)
+        return self.codes[key]
+
+    def _run(self, op, x, detail, args, result, name="") -> Handle:
+        """A collective that is an algorithm and nothing else."""
+        algorithm = self._choose(op, x.nbytes)
+        return self._start(op, x, detail, algorithm, lambda link: ALGORITHMS[op][algorithm](link, *args), result, name)
+
     def _start(self, op, x, detail, algorithm, steps, result, name="") -> Handle:
         self.sequence += 1
-        # All that must agree is in the tag: messages of calls that differ never meet, and `look` says why.
+        # All that must agree is in the tag: messages of calls that differ never meet.
         tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail)
-        peers = tuple(r for r in self.ranks if r != self.endpoint.rank)
-        return self._begin(op, x, detail, algorithm, self.sequence, tag, peers, steps, result, name)
+        if algorithm == "shared":
+            alike, run = self._alike(op, x, detail), steps
+            steps = lambda link: in_turn(link.room, alike, run(link))       # noqa: E731
+        elif self.size > 1 and self.endpoint.checks:
+            what, run = f"{op}({detail}), {x.size} × {x.dtype.name}", steps
+            steps = lambda link: checked(link, what, run(link))             # noqa: E731
+        return self._begin(op, x, detail, algorithm, self.sequence, tag, self.others, steps, result, name)
 
     def _message(self, op, x, peer, tag, steps, result) -> Handle:
         wire = TAGS + _tag(self.code, tag, x.dtype, x.size)
@@ -293,9 +201,56 @@ class Communicator:
         link = Link(self, sequence, tag)
         return Handle(endpoint, event, self.ranks, link, iter(steps(link)), result)
 
+    def _average(self, op: str, total: np.ndarray) -> None:
+        """Make an average of a sum, in place."""
+        if op == "avg":
+            if total.dtype.kind in "iu":
+                total[...] = np.trunc(total / self.size)
+            else:
+                total /= self.size
+
     def _divides(self, op, x):
         if not x.ndim or x.shape[0] % self.size:
             raise ValueError(f"{op}: dim 0 of shape {x.shape} must divide by the {self.size} ranks of group {self.name}")
+
+
+def in_turn(room, alike: int, steps):
+    """A communication in a room: when all are there, and after the group's earlier ones."""
+    turn = Opening(room)
+    yield [turn]
+    room.next = alike
+    yield from steps
+    turn.leave()
+
+
+def quick(room, x, out, op: str, alike: int, status: int | None = None):
+    """AllReduce by the kernel; whether that could. status: of a kernel that has begun."""
+    kernel, room.next = room.kernels, 0         # the kernel itself says what it is about to do
+    if status is None:
+        status = room.all_reduce(x, out, kernel.OPS[op], alike, 0)
+    while status == kernel.WAITING:
+        yield [Meeting(room)]
+        status = room.all_reduce(x, out, kernel.OPS[op], alike, 0)
+    if status == kernel.MISMATCH:
+        raise room.differ()
+    return status == kernel.DONE
+
+
+def checked(link, what: str, steps):
+    """First a short message to the next rank: what this one is about to do. If each does what the one before it does, all do
+    the same. It shows at once what the algorithm's own messages might never show."""
+    mine, theirs = np.zeros((2, 128), np.uint8)
+    text = what.encode()[:128]
+    mine[:len(text)] = np.frombuffer(text, np.uint8)
+    comm, left = link.comm, (link.rank - 1) % link.size
+    transport, tag = comm.endpoint.transport, _tag(comm.code, link.sequence)
+    yield [transport.isend(mine, comm.ranks[(link.rank + 1) % link.size], tag), transport.irecv(theirs, comm.ranks[left], tag)]
+    if (mine != theirs).any():
+        said = bytes(theirs).rstrip(b"\0").decode(errors="replace")
+        raise CollectiveError(f"rank {comm.endpoint.rank} is in {what}, number {link.sequence} of group {comm.name}, but rank "
+                              f"{comm.ranks[left]} is in {said} there; op, dtype, count and root must agree on all ranks:\n"
+                              f"{comm.endpoint.board.table()}")
+    yield from steps
 
 
 def _tag(*parts) -> int:
@@ -303,9 +258,15 @@ def _tag(*parts) -> int:
     return crc32(repr(parts).encode()) % TAGS
 
 
-def _into(out, x):
-    """A contiguous array with x's values, to work in."""
-    if out is None:
-        return np.array(x, order="C")
-    np.copyto(out, x)
-    return out
+def _reduction(op: str) -> str:
+    if op not in (*kernels.OPS, "avg"):
+        raise ValueError(f"a reduction is one of {', '.join(kernels.OPS)} and avg, not {op!r}")
+    return op
+
+
+def _sums(op: str) -> str:
+    return "sum" if op == "avg" else op
+
+
+def _contiguous(x: np.ndarray) -> np.ndarray:
+    return x if x.flags.c_contiguous else np.array(x, order="C")

@@ -4,7 +4,8 @@ import sys
 
 from minispore.common.state import current
 from minispore.communication.backends.mpi import launched
-from minispore.communication.communicator import Communicator, Endpoint
+from minispore.communication.communicator import Communicator
+from minispore.communication.endpoint import Endpoint
 
 HCCL_WORLD_COMM_GROUP = "hccl_world_group"
 NCCL_WORLD_COMM_GROUP = "nccl_world_group"

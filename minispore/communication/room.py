@@ -5,10 +5,13 @@ stages, on which it shows the others something. What is shown before a meeting m
 so the two stages are used by turns. The loops are in device/kernels/shared.py.
 """
 import os
+from time import sleep
 from types import SimpleNamespace
 
 import numpy as np
 
+from minispore.common.errors import CollectiveError
+from minispore.communication.board import Board
 from minispore.communication.segment import ENTRIES, Heap, Segment
 
 SPIN = 2000                     # looks at a flag before a rank sleeps, if there is a core for each rank
@@ -18,19 +21,17 @@ NAP = 50_000_000                # nanoseconds of sleep after which a rank looks 
 class Node:
     """The shared memory of the node's ranks. ranks: world ranks; segments: theirs; rank: this one."""
 
-    def __init__(self, rank: int, ranks: list[int], segments: list[Segment]):
-        self.rank, self.segments = rank, dict(zip(ranks, segments, strict=True))
+    def __init__(self, rank: int, ranks: list[int], segments: list[Segment], board: Board):
+        self.rank, self.segments, self.board = rank, dict(zip(ranks, segments, strict=True)), board
         self.heap = Heap(self.segments[rank], keep=self.segments[rank].size // 4)
-        self.rooms: dict[int, Room] = {}
+        self.rooms: dict[int, Room | None] = {}
         cores = len(os.sched_getaffinity(0))
         self.spin = SPIN if len(ranks) <= cores else 0
 
     def room(self, code: int, ranks: tuple[int, ...]) -> "Room | None":
         """The room of a group, the same one each time; None if some of its ranks are elsewhere."""
         if code not in self.rooms:
-            if not all(r in self.segments for r in ranks):
-                return None
-            self.rooms[code] = Room(self, code, ranks)
+            self.rooms[code] = Room(self, code, ranks) if all(r in self.segments for r in ranks) else None
         return self.rooms[code]
 
 
@@ -62,7 +63,9 @@ class Room:
         entry = segment.address + 16 * int(free[0])
         shared.put(entry + 8, start)
         shared.put(entry, code)
-        self.missing = set(range(self.size))
+        self.missing = set(range(self.size))    # places whose part isn't there yet
+        self.queue: list[Opening] = []          # communications of this group, in order; the first is at work
+        self.next = 0                           # what this rank is about to do, for the next meeting's header
 
     def open(self) -> bool:
         """Whether all ranks have made their part."""
@@ -78,10 +81,23 @@ class Room:
 
     # ---- what algorithms do here ---------------------------------------------------------------------
 
-    def meet(self, code: int = 0) -> "Meeting":
-        """Come to the next meeting. What all show there is of one kind if they give the same code."""
-        self.kernels.come(self.state, code)
+    def meet(self) -> "Meeting":
+        """Come to the next meeting."""
+        self.kernels.come(self.state, self.next)
+        self.next = 0
         return Meeting(self)
+
+    def absent(self) -> list[int]:
+        """World ranks that haven't come to this rank's meeting, or not to the room at all."""
+        if self.missing:
+            return [self.ranks[p] for p in sorted(self.missing)]
+        return [r for p, r in enumerate(self.ranks) if self.kernels.flag(self.state, p) < self.state[self.kernels.MEETING]]
+
+    def differ(self) -> CollectiveError:
+        """What to say when ranks have met to do different things."""
+        other = self.ranks[int(self.state[self.kernels.OTHER])]
+        return CollectiveError(f"rank {self.node.rank} and rank {other} are in different operations; op, dtype, count and root "
+                               f"must agree on all ranks:\n{self.node.board.table()}")
 
     def stage(self, place: int, dtype, ahead: int = 0) -> np.ndarray:
         """What a place shows at this meeting, or is to show at the next (ahead=1)."""
@@ -92,18 +108,46 @@ class Room:
         return segment.memory[start:start + shared.STAGE].view(dtype)
 
     def all_reduce(self, x: np.ndarray, out: np.ndarray, op: int, code: int, patience: int) -> int:
-        """The kernel of this name, on flat arrays."""
+        """The kernel of this name, on flat arrays. Its meetings must be waited for by calling it again."""
         block = self.blocks.get(x.dtype)
         if block is None:
             block = self.blocks[x.dtype] = np.empty(self.kernels.BLOCK // x.itemsize, x.dtype)
         return self.kernels.all_reduce(self.state, self.rows, block, x, out, op, code, patience)
 
 
+class Opening:
+    """A request: complete when all ranks have made their part of the room, and no earlier communication is at work there."""
+    shared = True
+
+    def __init__(self, room: Room):
+        self.room = room
+        room.queue.append(self)
+
+    def test(self, patience: int = 0) -> bool:
+        room = self.room
+        if room.missing and not room.open():
+            if patience > 1:
+                sleep(1e-4)
+            return False
+        if room.queue[0] is not self:
+            room.kernels.met(room.state, patience)      # where the first one stands
+            return False
+        return True
+
+    def leave(self) -> None:
+        self.room.queue.remove(self)
+
+
 class Meeting:
-    """A request: complete when all ranks have come."""
+    """A request: complete when all ranks have come. CollectiveError if they mean to do different things."""
+    shared = True
 
     def __init__(self, room: Room):
         self.room = room
 
     def test(self, patience: int = 0) -> bool:
-        return self.room.kernels.met(self.room.state, patience)
+        kernels = self.room.kernels
+        status = kernels.met_alike(self.room.state, patience)
+        if status == kernels.MISMATCH:
+            raise self.room.differ()
+        return status == kernels.DONE

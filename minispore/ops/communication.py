@@ -70,7 +70,7 @@ class AllReduce(Reducing):
     """The reduction of the ranks' tensors, on all of them (MindSpore: `ops.AllReduce`)."""
 
     def cpu(self, out, x):
-        self.comm.all_reduce(x, self.op, out=out).wait()
+        self.comm.all_reduce_now(x, self.op, out)
 
     def gradient(self, x, out, dout):
         return (self.pull_back(x, out, AllReduce("sum", self.group)(dout)),)

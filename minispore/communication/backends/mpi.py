@@ -1,12 +1,16 @@
 """Ranks as processes over mpi4py, which is imported here and nowhere else."""
 import os
+import secrets
 import time
 
 import numpy as np
 
+from minispore.communication import segment
 from minispore.communication.board import COLUMNS, ENDED, FAILED, Board
+from minispore.communication.room import Node
 
 SPIN = 200              # polls before a waiting rank gives its core away, where there is a core for each rank
+NEED = 1 << 20          # bytes of shared memory a rank: the directory, and rooms for a few groups
 PATIENCE = 0.002        # seconds of polling before it sleeps between polls
 
 LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMIX_RANK", None),
@@ -32,7 +36,7 @@ def shared_files(process: int | str = "self") -> set[str]:
 
 
 class MpiTransport:
-    """This process's end (see communicator.Transport). Messages are bytes: MPI needn't know our dtypes."""
+    """This process's end (see endpoint.Transport). Messages are bytes: MPI needn't know our dtypes."""
 
     def __init__(self):
         from mpi4py import MPI
@@ -45,14 +49,23 @@ class MpiTransport:
                 f"the launcher says this is rank {said[0]} of {said[1]}, but MPI says it is alone: the launcher belongs "
                 f"to another MPI than mpi4py ({MPI.Get_library_version().splitlines()[0]}). Start with `msrun`, or with "
                 "the mpiexec that came with minispore's environment")
-        self.board, self.window = self._board()
+        local = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.board, self.window = self._board(local)
+        self.node = self._node(local)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.spin = SPIN if self.node_size <= cores else 0
         self.polls = 0
 
-    def _board(self):
+    def _node(self, local):
+        """The memory in which the ranks of this node meet, if it can be had on all of them."""
+        if local.size == 1 or not local.allreduce(segment.possible(), self.MPI.LAND):
+            return None
+        ranks = local.allgather(self.rank)
+        token = local.bcast(secrets.token_hex(8))
+        return Node(self.rank, ranks, segment.join(self.rank, ranks, token, local.allgather, NEED), self.board)
+
+    def _board(self, node):
         """Rows in memory that the ranks of this node share."""
-        node = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
         self.node_rank, self.node_size = node.rank, node.size
         row = COLUMNS * 8
         window = self.MPI.Win.Allocate_shared(self.size * row if node.rank == 0 else 0, 8, comm=node)

@@ -35,7 +35,8 @@ class World:
 
 
 class ThreadTransport:
-    """One thread rank's end of the World (see communicator.Transport)."""
+    """One thread rank's end of the World (see endpoint.Transport)."""
+    node = None
 
     def __init__(self, world: World, rank: int):
         self.world, self.rank, self.size = world, rank, world.size

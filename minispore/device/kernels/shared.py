@@ -6,7 +6,6 @@ it is indexed: `a[lo + i]` would be checked for wrapping round, and not vectoris
 """
 import platform
 
-import numpy as np
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
@@ -166,6 +165,14 @@ def agreed(room):
 
 
 @kernel
+def met_alike(room, patience):
+    """DONE, WAITING or MISMATCH: `met` and `agreed`."""
+    if not met(room, patience):
+        return WAITING
+    return DONE if agreed(room) else MISMATCH
+
+
+@kernel
 def combine(op, dst, a, b):
     """dst[i] = a[i] op b[i]; max and min keep a NaN."""
     if op == 0:
@@ -197,6 +204,19 @@ def reduce_rows(op, rows, n, dst):
 
 
 @kernel
+def come(room, code):
+    """Come to the next meeting, to do what `code` says."""
+    announce(room, code, -1, -1)
+    arrive(room)
+
+
+@kernel
+def put(address, value):
+    """store, for Python."""
+    store(address, value)
+
+
+@kernel
 def share(m, parts, place):
     """[from, to) of a place's part of m elements, at multiples of 16 so that no two ranks write to one cache line."""
     each = ((m + parts - 1) // parts + 15) // 16 * 16
@@ -221,7 +241,7 @@ def reduce_shown(room, rows, op, out):
 
 @kernel
 def all_in_heaps(room):
-    for p in range(room[SIZE]):
+    for p in range(room[SIZE]):            # noqa: SIM110  (Numba compiles loops)
         if load(header_of(room, p) + X) < 0:
             return False
     return True
@@ -269,7 +289,7 @@ def all_reduce(room, rows, block, x, out, op, code, patience):
             reduce_shown(room, rows, op, out)
         elif all_in_heaps(room):
             zero_copy(room, rows, block, x.shape[0], op)
-            arrive(room)
+            come(room, 0)
             room[PHASE] = 3
             if not met(room, patience):
                 return WAITING
@@ -281,13 +301,6 @@ def all_reduce(room, rows, block, x, out, op, code, patience):
 
 
 @kernel
-def come(room, code):
-    """Come to the next meeting, to do what `code` says."""
-    announce(room, code, -1, -1)
-    arrive(room)
-
-
-@kernel
-def put(address, value):
-    """store, for Python."""
-    store(address, value)
+def flag(room, p):
+    """How many meetings a place has come to."""
+    return load(room[FIXED + p] + FLAG)

@@ -1,4 +1,4 @@
-"""Collectives, each written once against send and receive.
+"""Collectives over messages, each written once against send and receive.
 
 An algorithm is a generator: it posts messages on its `link`, yields them, and goes on when they have arrived. So it
 can be waited for, polled while other work is done, or watched step by step; threads and MPI run the same code.
