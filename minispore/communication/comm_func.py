@@ -15,8 +15,12 @@ from minispore.communication.management import HCCL_WORLD_COMM_GROUP, communicat
 from minispore.communication.pending import (
     EXCHANGE,
     CommHandle,
+    Done,
+    check_batch,
+    demand_group,
     demand_list,
     demand_rows,
+    demand_shape,
     demand_tensor,
     into,
     not_in_a_graph,
@@ -54,7 +58,7 @@ def all_reduce(tensor, op="sum", group=HCCL_WORLD_COMM_GROUP, async_op=False):
     >>> run_ranks(program, 3)
     [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
     """
-    prim = C.AllReduce(op, _group("all_reduce", group))
+    prim = C.AllReduce(op, demand_group("all_reduce", group))
     return _run("all_reduce", prim, tensor, async_op, lambda comm, x: comm.all_reduce(x, op))
 
 
@@ -63,7 +67,7 @@ def all_gather_into_tensor(tensor, group=HCCL_WORLD_COMM_GROUP, async_op=False):
 
     Returns: (tensor, handle); the handle is None without async_op.
     """
-    prim = C.AllGather(_group("all_gather_into_tensor", group))
+    prim = C.AllGather(demand_group("all_gather_into_tensor", group))
     return _run("all_gather_into_tensor", prim, tensor, async_op, lambda comm, x: comm.all_gather(x))
 
 
@@ -72,7 +76,7 @@ def reduce_scatter_tensor(tensor, op="sum", group=HCCL_WORLD_COMM_GROUP, async_o
 
     Returns: (tensor, handle); the handle is None without async_op (MindSpore: `comm_func.reduce_scatter_tensor`).
     """
-    prim = C.ReduceScatter(op, _group("reduce_scatter_tensor", group))
+    prim = C.ReduceScatter(op, demand_group("reduce_scatter_tensor", group))
     return _run("reduce_scatter_tensor", prim, tensor, async_op, lambda comm, x: comm.reduce_scatter(x, op))
 
 
@@ -88,7 +92,7 @@ def all_to_all_with_output_shape(output_shape_list, input_tensor_list, group=Non
     """
     name, comm = "all_to_all_with_output_shape", communicator(group)
     xs = demand_list(name, "input_tensor_list", input_tensor_list, comm.size, comm.name)
-    shapes = [_shape(name, s) for s in demand_list(name, "output_shape_list", output_shape_list, comm.size, comm.name)]
+    shapes = [demand_shape(name, s) for s in demand_list(name, "output_shape_list", output_shape_list, comm.size, comm.name)]
     for x in xs:
         demand_tensor(name, "an input", x)
     if len({x.dtype for x in xs}) > 1:
@@ -119,7 +123,7 @@ def all_to_all_single_with_output_shape(output_shape, tensor, output_split_sizes
     [[0, 10], [1, 11]]
     """
     name, comm = "all_to_all_single_with_output_shape", communicator(group)
-    shape, x = _shape(name, output_shape), demand_rows(name, "tensor", tensor)
+    shape, x = demand_shape(name, output_shape), demand_rows(name, "tensor", tensor)
     if len(shape) != x.ndim or shape[1:] != x.shape[1:]:
         raise ValueError(f"{name}: output_shape {shape} and the tensor's {x.shape} must agree in all dims but the first")
     outgoing = split_sizes(name, "input_split_sizes", input_split_sizes, x.shape[0], comm)
@@ -131,13 +135,13 @@ def all_to_all_single_with_output_shape(output_shape, tensor, output_split_sizes
     if handle is None:
         return F.concat(parts), None
     result = Tensor.from_numpy(np.zeros(shape, x.dtype))
-    handle._parts.append((_Done(), lambda _: into(result)(np.concatenate([p._data() for p in parts]))))
+    handle._parts.append((Done(), lambda _: into(result)(np.concatenate([p._data() for p in parts]))))
     return result, handle
 
 
 def barrier(group=HCCL_WORLD_COMM_GROUP):
     """Returns when all ranks of the group have called it (MindSpore: `comm_func.barrier`)."""
-    C.Barrier(_group("barrier", group))()
+    C.Barrier(demand_group("barrier", group))()
 
 
 def broadcast(tensor, src=0, group=HCCL_WORLD_COMM_GROUP):
@@ -146,7 +150,7 @@ def broadcast(tensor, src=0, group=HCCL_WORLD_COMM_GROUP):
     Returns: a tensor of this shape and dtype (MindSpore: `comm_func.broadcast`).
     """
     demand_tensor("broadcast", "tensor", tensor)
-    return C.Broadcast(place("broadcast", "src", src, _group("broadcast", group)), group)((tensor,))[0]
+    return C.Broadcast(place("broadcast", "src", src, demand_group("broadcast", group)), group)((tensor,))[0]
 
 
 def gather_into_tensor(tensor, dst=0, group=HCCL_WORLD_COMM_GROUP):
@@ -155,7 +159,7 @@ def gather_into_tensor(tensor, dst=0, group=HCCL_WORLD_COMM_GROUP):
     The others get zeros of shape (1,), which mean nothing (MindSpore: `comm_func.gather_into_tensor`).
     """
     demand_tensor("gather_into_tensor", "tensor", tensor)
-    at = place("gather_into_tensor", "dst", dst, _group("gather_into_tensor", group))
+    at = place("gather_into_tensor", "dst", dst, demand_group("gather_into_tensor", group))
     return CollectiveGather(at, group)(tensor)
 
 
@@ -165,7 +169,7 @@ def scatter_tensor(tensor, src=0, group=HCCL_WORLD_COMM_GROUP):
     The other ranks' tensors say but shape and dtype.
     """
     demand_tensor("scatter_tensor", "tensor", tensor)
-    return CollectiveScatter(place("scatter_tensor", "src", src, _group("scatter_tensor", group)), group)(tensor)
+    return CollectiveScatter(place("scatter_tensor", "src", src, demand_group("scatter_tensor", group)), group)(tensor)
 
 
 def reduce(tensor, dst, op="sum", group=HCCL_WORLD_COMM_GROUP):
@@ -175,7 +179,7 @@ def reduce(tensor, dst, op="sum", group=HCCL_WORLD_COMM_GROUP):
     there; `comm_func.reduce`).
     """
     demand_tensor("reduce", "tensor", tensor)
-    return C.Reduce(place("reduce", "dst", dst, _group("reduce", group)), op, group)(tensor)
+    return C.Reduce(place("reduce", "dst", dst, demand_group("reduce", group)), op, group)(tensor)
 
 
 # ---- single messages ----------------------------------------------------------------------------------------------------
@@ -183,20 +187,20 @@ def reduce(tensor, dst, op="sum", group=HCCL_WORLD_COMM_GROUP):
 def send(tensor, dst=0, group=HCCL_WORLD_COMM_GROUP, tag=0):
     """Send to world rank dst; it is copied first, so this doesn't wait (MindSpore: `comm_func.send`)."""
     demand_tensor("send", "tensor", tensor)
-    C.Send(tag, place("send", "dst", dst, _group("send", group)), group)(tensor)
+    C.Send(tag, place("send", "dst", dst, demand_group("send", group)), group)(tensor)
 
 
 def recv(tensor, src=0, group=HCCL_WORLD_COMM_GROUP, tag=0):
     """What world rank src sends with this tag, a tensor of `tensor`'s shape and dtype (MindSpore: `comm_func.recv`)."""
     demand_tensor("recv", "tensor", tensor)
-    return C.Receive(tag, place("recv", "src", src, _group("recv", group)), tensor.shape, tensor.dtype, group)()
+    return C.Receive(tag, place("recv", "src", src, demand_group("recv", group)), tensor.shape, tensor.dtype, group)()
 
 
 def isend(tensor, dst=0, group=HCCL_WORLD_COMM_GROUP, tag=0):
     """Begin to send to world rank dst. Returns: a handle (MindSpore: `comm_func.isend`)."""
     demand_tensor("isend", "tensor", tensor)
     not_in_a_graph("isend", "use send there, which is an op and doesn't wait either")
-    to = place("isend", "dst", dst, _group("isend", group))
+    to = place("isend", "dst", dst, demand_group("isend", group))
     return CommHandle([(communicator(group).send(tensor._data(), to, tag), None)])
 
 
@@ -207,7 +211,7 @@ def irecv(tensor, src=0, group=HCCL_WORLD_COMM_GROUP, tag=0):
     """
     demand_tensor("irecv", "tensor", tensor)
     not_in_a_graph("irecv", "use recv there, which is an op")
-    source = place("irecv", "src", src, _group("irecv", group))
+    source = place("irecv", "src", src, demand_group("irecv", group))
     out = Tensor.from_numpy(np.zeros(tensor.shape, tensor.dtype))
     return out, CommHandle([(communicator(group).receive(out.shape, out.dtype, source, tag), into(out))])
 
@@ -260,37 +264,7 @@ def batch_isend_irecv(p2p_op_list):
                  for o, at in zip(ops, places, strict=True))
 
 
-def check_batch(name, ops, kind) -> list:
-    """The P2POps of a batch, which must be of one group."""
-    if not isinstance(ops, (list, tuple)) or not ops or not all(isinstance(o, kind) for o in ops):
-        raise TypeError(f"{name}: it takes a list of at least one {kind.__name__}, not {ops!r}")
-    if len({o.group for o in ops}) > 1:
-        raise TypeError(f"{name}: the messages belong to groups {sorted({o.group for o in ops})}; use one group a batch")
-    return list(ops)
-
-
 # ---- what they share ----------------------------------------------------------------------------------------------------
-
-class _Done:
-    """A communication that is complete: the last part of a handle, when something is left to do."""
-
-    def test(self): return True
-    def wait(self): return None
-
-
-def _group(name, group):
-    if not isinstance(group, str):
-        raise TypeError(f"{name}: group {group!r} is a {type(group).__name__}; a group is named by a string")
-    return group
-
-
-def _shape(name, shape) -> tuple:
-    if isinstance(shape, Tensor):
-        return shape.shape
-    if not isinstance(shape, (tuple, list)) or any(not isinstance(n, (int, np.integer)) for n in shape):
-        raise TypeError(f"{name}: {shape!r} must say a shape: a tuple of whole numbers, or a tensor")
-    return tuple(shape)
-
 
 def _run(name, prim, tensor, async_op, begin):
     """The op's result, or the same begun: its tensor and handle."""

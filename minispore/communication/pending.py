@@ -36,6 +36,13 @@ class CommHandle:
         return not self._parts
 
 
+class Done:
+    """A communication that is complete: the last part of a handle, when something is left to do."""
+
+    def test(self): return True
+    def wait(self): return None
+
+
 def finish(parts: Iterable[Part], async_op: bool) -> CommHandle | None:
     """The handle of an asynchronous call; without async_op its end is awaited here, and there is None."""
     work = CommHandle(parts)
@@ -122,3 +129,26 @@ def place(name: str, what: str, rank: int, group: str | None) -> int:
         raise ValueError(f"{name}: {what} {rank} is not in group {comm.name!r}, whose world ranks are {list(comm.ranks)}; "
                          f"{what} is a number in the world, not a place in the group")
     return comm.ranks.index(rank)
+
+
+def demand_group(name, group):
+    if not isinstance(group, str):
+        raise TypeError(f"{name}: group {group!r} is a {type(group).__name__}; a group is named by a string")
+    return group
+
+
+def demand_shape(name, shape) -> tuple:
+    if isinstance(shape, Tensor):
+        return shape.shape
+    if not isinstance(shape, (tuple, list)) or any(not isinstance(n, (int, np.integer)) for n in shape):
+        raise TypeError(f"{name}: {shape!r} must say a shape: a tuple of whole numbers, or a tensor")
+    return tuple(shape)
+
+
+def check_batch(name, ops, kind) -> list:
+    """The P2POps of a batch, which must be of one group."""
+    if not isinstance(ops, (list, tuple)) or not ops or not all(isinstance(o, kind) for o in ops):
+        raise TypeError(f"{name}: it takes a list of at least one {kind.__name__}, not {ops!r}")
+    if len({o.group for o in ops}) > 1:
+        raise TypeError(f"{name}: the messages belong to groups {sorted({o.group for o in ops})}; use one group a batch")
+    return list(ops)
