@@ -90,14 +90,14 @@ def all_to_all_with_output_shape(output_shape_list, input_tensor_list, group=Non
     Returns: (tuple of tensors, handle); the handle is None without async_op (MindSpore:
     `comm_func.all_to_all_with_output_shape`).
     """
-    name, comm = "all_to_all_with_output_shape", communicator(group)
+    name, comm = _begun("all_to_all_with_output_shape", async_op), communicator(group)
     xs = demand_list(name, "input_tensor_list", input_tensor_list, comm.size, comm.name)
     shapes = [demand_shape(name, s) for s in demand_list(name, "output_shape_list", output_shape_list, comm.size, comm.name)]
     for x in xs:
         demand_tensor(name, "an input", x)
     if len({x.dtype for x in xs}) > 1:
         raise TypeError(f"{name}: the inputs have dtypes {', '.join(str(x.dtype) for x in xs)}; use one for all")
-    return _exchange(name, comm, xs, shapes, async_op)
+    return _exchange(comm, xs, shapes, async_op)
 
 
 def all_to_all_single_with_output_shape(output_shape, tensor, output_split_sizes=None, input_split_sizes=None, group=None,
@@ -122,7 +122,7 @@ def all_to_all_single_with_output_shape(output_shape, tensor, output_split_sizes
     >>> run_ranks(program, 2)
     [[0, 10], [1, 11]]
     """
-    name, comm = "all_to_all_single_with_output_shape", communicator(group)
+    name, comm = _begun("all_to_all_single_with_output_shape", async_op), communicator(group)
     shape, x = demand_shape(name, output_shape), demand_rows(name, "tensor", tensor)
     if len(shape) != x.ndim or shape[1:] != x.shape[1:]:
         raise ValueError(f"{name}: output_shape {shape} and the tensor's {x.shape} must agree in all dims but the first")
@@ -131,7 +131,7 @@ def all_to_all_single_with_output_shape(output_shape, tensor, output_split_sizes
     starts = [sum(outgoing[:i]) for i in range(comm.size)]
     xs = [F.narrow(x, 0, at, n) for at, n in zip(starts, outgoing, strict=True)] if not async_op else [
         Tensor.from_numpy(p) for p in pieces(x._data(), outgoing)]
-    parts, handle = _exchange(name, comm, xs, [(n, *shape[1:]) for n in incoming], async_op)
+    parts, handle = _exchange(comm, xs, [(n, *shape[1:]) for n in incoming], async_op)
     if handle is None:
         return F.concat(parts), None
     result = Tensor.from_numpy(np.zeros(shape, x.dtype))
@@ -266,24 +266,29 @@ def batch_isend_irecv(p2p_op_list):
 
 # ---- what they share ----------------------------------------------------------------------------------------------------
 
+def _begun(name, async_op):
+    """The name, once we know that we are in no graph if async_op."""
+    if async_op:
+        not_in_a_graph(name, LATER)
+    return name
+
+
 def _run(name, prim, tensor, async_op, begin):
     """The op's result, or the same begun: its tensor and handle."""
-    demand_tensor(name, "tensor", tensor)
+    demand_tensor(_begun(name, async_op), "tensor", tensor)
     if not async_op:
         return prim(tensor), None
-    not_in_a_graph(name, LATER)
     spec = prim.infer(tensor)
     out = Tensor.from_numpy(np.zeros(spec.shape, spec.dtype))
     return out, CommHandle([(begin(prim.comm, tensor._data()), into(out))])
 
 
-def _exchange(name, comm, xs, shapes, async_op):
+def _exchange(comm, xs, shapes, async_op):
     """Tensor r to rank r, and one of the s-th shape from rank s."""
     everybody, dtype = tuple(range(comm.size)), xs[0].dtype
     if not async_op:
         exchange = C.NeighborExchange(everybody, everybody, shapes, [x.shape for x in xs], dtype, comm.name)
         return exchange(tuple(xs)), None
-    not_in_a_graph(name, LATER)
     outs = [Tensor.from_numpy(np.zeros(s, dtype)) for s in shapes]
     sent = [(comm.send(x._data(), r, EXCHANGE), None) for r, x in enumerate(xs)]
     came = [(comm.receive(o.shape, dtype, r, EXCHANGE), into(o)) for r, o in enumerate(outs)]

@@ -157,8 +157,9 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     comm = _comm(name, group)
     outs = demand_list(name, "output_tensor_list", output_tensor_list, comm.size, comm.name)
     xs = demand_list(name, "input_tensor_list", input_tensor_list, comm.size, comm.name)
-    for t in (*xs, *outs):
-        demand_like(name, "a tensor", t, demand_tensor(name, "an entry of a list", t).shape, xs[0].dtype)
+    tensors = [demand_tensor(name, "an entry of a list", t) for t in (*xs, *outs)]
+    for t in tensors:
+        demand_like(name, "a tensor", t, t.shape, tensors[0].dtype)
     return _exchange(comm, [x._data() for x in xs], [o.shape for o in outs], list(map(into, outs)), async_op)
 
 
