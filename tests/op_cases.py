@@ -442,5 +442,5 @@ NOT_DIFFERENTIABLE = {
     "LogicalNot", "LogicalOr", "LogicalXor", "IsNan", "IsInf", "IsFinite", "OneHot", "Sign", "Floor", "Ceil", "Round", "Trunc",
     "FloorDiv", "ReduceAny", "ReduceAll", "StopGradient", "Fill", "Random", "Range", "ZerosLike", "OnesLike", "Assign",
     "AssignAdd", "AssignSub", "CustomGradient", "Print"}
-COMMUNICATION = {"AllGather", "AllReduce", "AlltoAll", "Barrier", "Broadcast", "NeighborExchange", "Receive", "Reduce",
-                 "ReduceScatter", "Send"}
+COMMUNICATION = {"AllGather", "AllReduce", "AlltoAll", "Barrier", "Broadcast", "CollectiveGather", "CollectiveScatter",
+                 "NeighborExchange", "Receive", "Reduce", "ReduceScatter", "Send"}

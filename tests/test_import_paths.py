@@ -6,12 +6,14 @@ from mindspore import FixedLossScaleManager, Model, Parameter, ParameterTuple, T
 from mindspore.amp import DynamicLossScaler, all_finite
 from mindspore.common import dtype as mstype, set_seed
 from mindspore.common.initializer import Normal, TruncatedNormal, XavierUniform, initializer
+from mindspore.communication.comm_func import all_reduce, P2POp
 from mindspore.communication.management import get_rank, init
 from mindspore.context import ParallelMode
 from mindspore.dataset import GeneratorDataset, transforms, vision
 from mindspore.dataset.transforms import OneHot, TypeCast
 from mindspore.dataset.vision import Inter
 from mindspore.mint import nn as mint_nn
+from mindspore.mint.distributed import all_gather_object, init_process_group
 from mindspore.nn.cell import Cell
 from mindspore.nn.dynamic_lr import cosine_decay_lr
 from mindspore.nn.layer.activation import get_activation

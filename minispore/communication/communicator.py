@@ -134,7 +134,7 @@ class Communicator:
         out = np.empty((self.size, *x.shape), x.dtype) if self.rank == root else None
         chunks = [] if out is None else [o.reshape(-1) for o in out]
         return self._run("Gather", x, f"root {root}", (x.reshape(-1), chunks, root),
-                         lambda: None if out is None else out.reshape(-1, *x.shape[1:]))
+                         lambda: None if out is None else out.reshape(self.size * x.shape[0], *x.shape[1:]) if x.ndim else out)
 
     def scatter(self, x: np.ndarray, root: int) -> Handle:
         """root's x (size·k, …), cut along dim 0: rank r gets its r-th part. The others' x says but shape and dtype."""

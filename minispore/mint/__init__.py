@@ -3,6 +3,7 @@
 What has the same arguments in `ops` is taken from there; the others are a line each.
 """
 from minispore import ops
+from minispore.common.errors import missing
 from minispore.mint import nn
 from minispore.ops import (
     abs,
@@ -152,3 +153,6 @@ def index_select(input, dim, index): return ops.gather(input, index, dim)
 
 def _as(x, dtype):
     return x if dtype is None else ops.cast(x, dtype)
+
+
+__getattr__ = missing(__name__, globals(), {"distributed": "minispore.mint.distributed"})

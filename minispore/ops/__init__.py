@@ -151,6 +151,7 @@ from minispore.ops.reduce import (
     ReduceProd,
     ReduceSum,
 )
+from minispore.ops.rooted import CollectiveGather, CollectiveScatter
 from minispore.ops.shape import BroadcastTo, Concat, Fill, Reshape, StridedSlice, StridedSliceGrad, Transpose
 from minispore.ops.sharded import reshard
 from minispore.ops.softmax import (

@@ -131,21 +131,27 @@ class Broadcast(Collective):
 
 @dataclass(frozen=True)
 class Reduce(Collective):
-    """The sum on the rank at place `dest_rank`, zeros on the others (MindSpore: `ops.Reduce`)."""
+    """The reduction on the rank at place `dest_rank`, zeros on the others (MindSpore: `ops.Reduce`)."""
     dest_rank: int = 0
     op: str = ReduceOp.SUM
     group: str = HCCL_WORLD_COMM_GROUP
+    gradient_waits = True           # the others' outputs are rarely used, but their gradients come from dest_rank
 
-    def __post_init__(self):
-        if self.op != "sum":
-            raise ValueError(f"Reduce: op {self.op!r}; only 'sum' is there. Use AllReduce for max, min and prod")
+    __post_init__, pull_back = Reducing.__post_init__, Reducing.pull_back
+
+    def infer(self, x):
+        _peer(self, self.dest_rank)
+        return Spec(x.shape, x.dtype)
 
     def cpu(self, out, x):
         result = self.comm.reduce(x, self.dest_rank, self.op).wait()
         np.copyto(out, result if self.comm.rank == self.dest_rank else 0)
 
     def gradient(self, x, out, dout):
-        return (Broadcast(self.dest_rank, self.group)((dout,))[0],)
+        if not mstype.is_float(x.dtype):
+            return (None,)
+        broadcast = Broadcast(self.dest_rank, self.group)
+        return (self.pull_back(x, out if self.op == "sum" else broadcast((out,))[0], broadcast((dout,))[0]),)
 
 
 @dataclass(frozen=True)
