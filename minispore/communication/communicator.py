@@ -13,7 +13,8 @@ import numpy as np
 
 from minispore.common.errors import CollectiveError
 from minispore.communication import algorithms, board
-from minispore.communication.record import Event, Record
+from minispore.communication.record import Record
+from minispore.communication.ring import ALL, DTYPE_IDS, OP_IDS
 from minispore.device import kernels
 
 TAGS = 2 ** 26              # collectives' tags lie below, those of single messages above; MPI allows 2^27 at least
@@ -45,10 +46,10 @@ class Transport(Protocol):
 class Endpoint:
     """One rank's transport, record and communications under way."""
 
-    def __init__(self, transport: Transport):
+    def __init__(self, transport: Transport, record: Record | None = None):
         self.transport, self.board = transport, transport.board
         self.rank, self.size = transport.rank, transport.size
-        self.record = Record(self.rank)
+        self.record = record or Record(self.rank, self.size)
         self.pending: list[Handle] = []
         self.timeout = float(os.environ.get("MINISPORE_TIMEOUT", 60))
 
@@ -83,7 +84,8 @@ class Endpoint:
     def look(self, handle: "Handle", waited: float) -> None:
         """Raise if what we wait for can't come, or not in time."""
         self.board.set(board.WAITING)
-        e, awaited = handle.event, handle.awaited()
+        self.record.waits(handle.slot)
+        e, awaited = self.record.event(handle.slot), handle.awaited()
         what = f"rank {self.rank} waits in {e.op}({e.detail}) number {e.sequence} of group {e.group} ({e.count} × {e.dtype})"
         gone = self.board.gone(awaited)
         other = None if gone else self.board.mismatch(handle.ranks)
@@ -103,8 +105,8 @@ class Endpoint:
 class Handle:
     """A communication under way."""
 
-    def __init__(self, endpoint: Endpoint, event: Event, ranks: tuple[int, ...], link: "Link", steps, result: Callable):
-        self.endpoint, self.event, self.ranks, self.link = endpoint, event, ranks, link
+    def __init__(self, endpoint: Endpoint, slot: int, ranks: tuple[int, ...], link: "Link", steps, result: Callable):
+        self.endpoint, self.slot, self.ranks, self.link = endpoint, slot, ranks, link
         self.steps, self.result = steps, result
         self.requests: list | None = None
         self.done = False
@@ -120,7 +122,7 @@ class Handle:
             self.requests = next(self.steps, None)
             if self.requests is None:
                 self.done = True
-                self.event.end = perf_counter()
+                self.endpoint.record.end(self.slot)
                 self.endpoint.board.done()
                 self.endpoint.pending.remove(self)
         return moved
@@ -128,8 +130,8 @@ class Handle:
     def awaited(self) -> list[int]:
         """World ranks whose message is missing, or who haven't taken ours. Others may well have ended."""
         test, requests = self.endpoint.transport.test, self.requests or ()
-        missing = {e.peers[0] for e, r in zip(self.link.open, requests, strict=False) if not test([r])}
-        return sorted(missing) or list(self.event.peers)
+        missing = {peer for (_, peer), r in zip(self.link.open, requests, strict=False) if not test([r])}
+        return sorted(missing) or list(self.endpoint.record.event(self.slot).peers)
 
     def test(self) -> bool:
         """Whether it is complete; moves it on without waiting."""
@@ -149,7 +151,7 @@ class Link:
     def __init__(self, comm: "Communicator", sequence: int, tag: int):
         self.comm, self.sequence, self.tag = comm, sequence, tag
         self.rank, self.size = comm.rank, comm.size
-        self.open: list[Event] = []
+        self.open: list[tuple[int, int]] = []           # slot in the record, world rank at the other end
 
     def send(self, x: np.ndarray, to: int):
         self._note("send", x, to)
@@ -160,19 +162,15 @@ class Link:
         return self.comm.endpoint.transport.irecv(x, self.comm.ranks[source], self.tag)
 
     def _note(self, op, x, peer):
-        endpoint = self.comm.endpoint
-        event = Event(endpoint.rank, self.comm.name, self.sequence, op, x.dtype.name, x.size, (self.comm.ranks[peer],),
-                      x.nbytes, perf_counter())
-        self.open.append(event)
-        endpoint.record.events.append(event)
+        comm, to = self.comm, self.comm.ranks[peer]
+        slot = comm.endpoint.record.begin(OP_IDS[op], comm.group_id, self.sequence, DTYPE_IDS[x.dtype], x.size, to, x.nbytes)
+        self.open.append((slot, to))
 
     def arrived(self) -> None:
         """The messages posted so far are complete."""
-        if self.open:
-            now = perf_counter()
-            for e in self.open:
-                e.end = now
-            self.open = []
+        for slot, _ in self.open:
+            self.comm.endpoint.record.end(slot)
+        self.open = []
 
 
 class Communicator:
@@ -185,6 +183,7 @@ class Communicator:
         self.endpoint, self.ranks, self.name = endpoint, tuple(ranks), name
         self.rank, self.size = self.ranks.index(endpoint.rank), len(ranks)
         self.code = board.code(f"{name}{self.ranks}")
+        self.group_id = endpoint.record.group(name, self.ranks)
         self.sequence = 0
 
     def split(self, ranks, name: str) -> "Communicator":
@@ -276,22 +275,20 @@ class Communicator:
         self.sequence += 1
         # All that must agree is in the tag: messages of calls that differ never meet, and `look` says why.
         tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail)
-        peers = tuple(r for r in self.ranks if r != self.endpoint.rank)
-        return self._begin(op, x, detail, algorithm, self.sequence, tag, peers, steps, result, name)
+        return self._begin(op, x, detail, algorithm, self.sequence, tag, ALL, steps, result, name)
 
     def _message(self, op, x, peer, tag, steps, result) -> Handle:
         wire = TAGS + _tag(self.code, tag, x.dtype, x.size)
-        return self._begin(op, x, f"tag {tag}", "message", tag, wire, (self.ranks[peer],),
+        return self._begin(op, x, f"tag {tag}", "message", tag, wire, self.ranks[peer],
                            lambda link: steps(link, x, peer), result)
 
-    def _begin(self, op, x, detail, algorithm, sequence, tag, peers, steps, result, name="") -> Handle:
-        endpoint, dtype = self.endpoint, x.dtype.name
-        event = Event(endpoint.rank, self.name, sequence, op, dtype, x.size, peers, x.nbytes, perf_counter(), 0.0,
-                      algorithm, name or detail)
-        endpoint.record.events.append(event)
-        endpoint.board.enter(self.code, sequence, op, dtype, x.size, detail)
+    def _begin(self, op, x, detail, algorithm, sequence, tag, peer, steps, result, name="") -> Handle:
+        endpoint, record = self.endpoint, self.endpoint.record
+        slot = record.begin(OP_IDS[op], self.group_id, sequence, DTYPE_IDS[x.dtype], x.size, peer, x.nbytes,
+                            record.intern(algorithm), record.intern(name or detail))
+        endpoint.board.enter(self.code, sequence, op, x.dtype.name, x.size, detail)
         link = Link(self, sequence, tag)
-        return Handle(endpoint, event, self.ranks, link, iter(steps(link)), result)
+        return Handle(endpoint, slot, self.ranks, link, iter(steps(link)), result)
 
     def _divides(self, op, x):
         if not x.ndim or x.shape[0] % self.size:
