@@ -18,6 +18,14 @@ DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
           "float64", "bfloat16")
 
 
+ENDINGS = {ENDED: "has ended", FAILED: "has failed"}
+
+
+def call(op: str, sequence: int, count: int, dtype: str, group: str = "its group") -> str:
+    """A collective, in words."""
+    return f"{op} number {sequence} of {group}, {count} × {dtype}"
+
+
 def code(text: str) -> int:
     """A number for a name, the same on all ranks."""
     return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
@@ -64,9 +72,9 @@ class Board:
             return f"rank {rank}: on another node"
         row = self.rows[rank]
         done = f"after {row[DONE]} communications"
-        if row[STATE] in (ENDED, FAILED):
-            return f"rank {rank}: {'has ended' if row[STATE] == ENDED else 'has failed'} {done}"
-        what = f"{OPS[row[OP]]} number {row[SEQUENCE]} of its group, {row[COUNT]} × {DTYPES[row[DTYPE]]}"
+        if row[STATE] in ENDINGS:
+            return f"rank {rank}: {ENDINGS[row[STATE]]} {done}"
+        what = call(OPS[row[OP]], row[SEQUENCE], row[COUNT], DTYPES[row[DTYPE]])
         if row[STATE] == WAITING:
             return f"rank {rank}: waits in {what}, {done}"
         return f"rank {rank}: computes {done}"

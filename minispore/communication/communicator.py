@@ -2,7 +2,6 @@
 
 A call returns a Handle at once; its wait() gives the result. Which algorithm does the work is selection's choice.
 """
-from time import perf_counter
 from zlib import crc32
 
 import numpy as np
@@ -11,10 +10,11 @@ from minispore.common.errors import CollectiveError
 from minispore.communication import board, selection
 from minispore.communication.algorithms import ALGORITHMS, messages
 from minispore.communication.endpoint import Endpoint, Handle, Link
-from minispore.communication.record import Event
+from minispore.communication.ring import ALL, DTYPE_IDS, OP_IDS
 from minispore.communication.room import Meeting, Opening
 from minispore.device import kernels
 
+ALL_REDUCE = OP_IDS["AllReduce"]
 TAGS = 2 ** 26              # collectives' tags lie below, those of single messages above; MPI allows 2^27 at least
 
 
@@ -28,8 +28,8 @@ class Communicator:
     def __init__(self, endpoint: Endpoint, ranks: tuple[int, ...], name: str):
         self.endpoint, self.ranks, self.name = endpoint, tuple(ranks), name
         self.rank, self.size = self.ranks.index(endpoint.rank), len(ranks)
-        self.others = tuple(r for r in self.ranks if r != endpoint.rank)
         self.code = board.code(f"{name}{self.ranks}")
+        self.group_id = endpoint.record.group(name, self.ranks)
         self.sequence = 0
         self.codes: dict[tuple, int] = {}
 
@@ -62,17 +62,18 @@ class Communicator:
                 room := self.room) or room.missing or selection.choose("AllReduce", self.size, x.nbytes, True) != "shared":
             return self.all_reduce(x, op, out, name).wait()
         x, out = _contiguous(x), np.empty(x.shape, x.dtype) if out is None else out
-        begin = perf_counter()
-        status = room.all_reduce(x.reshape(-1), out.reshape(-1), room.kernels.OPS[op], self._alike("AllReduce", x, op), 1)
+        record, alike = self.endpoint.record, self._alike("AllReduce", x, op)
+        slot = record.begin(ALL_REDUCE, self.group_id, self.sequence + 1, DTYPE_IDS[x.dtype], x.size, ALL, x.nbytes,
+                            record.intern("shared"), record.intern(name or op))
+        status = room.all_reduce(x.reshape(-1), out.reshape(-1), room.kernels.OPS[op], alike, 1)
         if status != room.kernels.DONE:
-            return self._all_reduce(x, op, out, name, status).wait()
+            return self._all_reduce(x, op, out, name, status, slot).wait()
         self.sequence += 1
-        self.endpoint.record.events.append(Event(self.endpoint.rank, self.name, self.sequence, "AllReduce", x.dtype.name, x.size,
-                                                 self.others, x.nbytes, begin, perf_counter(), "shared", name or op))
+        record.end(slot)
         self.endpoint.board.done()
         return out
 
-    def _all_reduce(self, x, op, out, name, status=None) -> Handle:
+    def _all_reduce(self, x, op, out, name, status=None, slot=None) -> Handle:
         algorithm = self._choose("AllReduce", x.nbytes) if status is None else "shared"
 
         def steps(link):
@@ -84,7 +85,7 @@ class Communicator:
                 np.copyto(out, x)
             yield from ALGORITHMS["AllReduce"][algorithm](link, out.reshape(-1), kernels.accumulate(_sums(op)))
             self._average(op, out)
-        return self._start("AllReduce", x, op, algorithm, steps, lambda: out, name)
+        return self._start("AllReduce", x, op, algorithm, steps, lambda: out, name, slot)
 
     def reduce_scatter(self, x: np.ndarray, op: str = "sum") -> Handle:
         """x (size·k, …) reduced over the ranks; rank r gets its rows r·k … (r+1)·k."""
@@ -175,7 +176,7 @@ class Communicator:
         algorithm = self._choose(op, x.nbytes)
         return self._start(op, x, detail, algorithm, lambda link: ALGORITHMS[op][algorithm](link, *args), result, name)
 
-    def _start(self, op, x, detail, algorithm, steps, result, name="") -> Handle:
+    def _start(self, op, x, detail, algorithm, steps, result, name="", slot=None) -> Handle:
         self.sequence += 1
         # All that must agree is in the tag: messages of calls that differ never meet.
         tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail)
@@ -185,21 +186,21 @@ class Communicator:
         elif self.size > 1 and self.endpoint.checks:
             what, run = f"{op}({detail}), {x.size} × {x.dtype.name}", steps
             steps = lambda link: checked(link, what, run(link))             # noqa: E731
-        return self._begin(op, x, detail, algorithm, self.sequence, tag, self.others, steps, result, name)
+        return self._begin(op, x, detail, algorithm, self.sequence, tag, ALL, steps, result, name, slot)
 
     def _message(self, op, x, peer, tag, steps, result) -> Handle:
         wire = TAGS + _tag(self.code, tag, x.dtype, x.size)
-        return self._begin(op, x, f"tag {tag}", "message", tag, wire, (self.ranks[peer],),
+        return self._begin(op, x, f"tag {tag}", "message", tag, wire, self.ranks[peer],
                            lambda link: steps(link, x, peer), result)
 
-    def _begin(self, op, x, detail, algorithm, sequence, tag, peers, steps, result, name="") -> Handle:
-        endpoint, dtype = self.endpoint, x.dtype.name
-        event = Event(endpoint.rank, self.name, sequence, op, dtype, x.size, peers, x.nbytes, perf_counter(), 0.0,
-                      algorithm, name or detail)
-        endpoint.record.events.append(event)
-        endpoint.board.enter(self.code, sequence, op, dtype, x.size, detail)
+    def _begin(self, op, x, detail, algorithm, sequence, tag, peer, steps, result, name="", slot=None) -> Handle:
+        endpoint, record = self.endpoint, self.endpoint.record
+        if slot is None:
+            slot = record.begin(OP_IDS[op], self.group_id, sequence, DTYPE_IDS[x.dtype], x.size, peer, x.nbytes,
+                                record.intern(algorithm), record.intern(name or detail))
+        endpoint.board.enter(self.code, sequence, op, x.dtype.name, x.size, detail)
         link = Link(self, sequence, tag)
-        return Handle(endpoint, event, self.ranks, link, iter(steps(link)), result)
+        return Handle(endpoint, slot, self.ranks, link, iter(steps(link)), result)
 
     def _average(self, op: str, total: np.ndarray) -> None:
         """Make an average of a sum, in place."""

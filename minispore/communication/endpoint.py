@@ -11,7 +11,8 @@ import numpy as np
 
 from minispore.common.errors import CollectiveError
 from minispore.communication import board
-from minispore.communication.record import Event, Record
+from minispore.communication.record import Record
+from minispore.communication.ring import DTYPE_IDS, OP_IDS
 from minispore.communication.room import Meeting, Node, Opening
 
 CHECK_EVERY = 0.05          # seconds between two looks at the board while waiting
@@ -43,10 +44,10 @@ class Transport(Protocol):
 class Endpoint:
     """One rank's transport, record and communications under way."""
 
-    def __init__(self, transport: Transport):
+    def __init__(self, transport: Transport, record: Record | None = None):
         self.transport, self.board = transport, transport.board
         self.rank, self.size = transport.rank, transport.size
-        self.record = Record(self.rank)
+        self.record = record or Record(self.rank, self.size)
         self.pending: list[Handle] = []
         self.timeout = float(os.environ.get("MINISPORE_TIMEOUT", 60))
         self.checks = os.environ.get("MINISPORE_CHECK", "1") != "0"
@@ -90,7 +91,8 @@ class Endpoint:
     def look(self, handle: "Handle", waited: float) -> None:
         """Raise if what we wait for can't come, or not in time."""
         self.board.set(board.WAITING)
-        e, awaited = handle.event, handle.awaited()
+        self.record.waits(handle.slot)
+        e, awaited = self.record.event(handle.slot), handle.awaited()
         what = f"rank {self.rank} waits in {e.op}({e.detail}) number {e.sequence} of group {e.group} ({e.count} × {e.dtype})"
         gone = self.board.gone(awaited)
         other = None if gone else self.board.mismatch(handle.ranks)
@@ -113,8 +115,8 @@ SHARED = Meeting, Opening       # requests that are no messages
 class Handle:
     """A communication under way."""
 
-    def __init__(self, endpoint: Endpoint, event: Event, ranks: tuple[int, ...], link: "Link", steps, result: Callable):
-        self.endpoint, self.event, self.ranks, self.link = endpoint, event, ranks, link
+    def __init__(self, endpoint: Endpoint, slot: int, ranks: tuple[int, ...], link: "Link", steps, result: Callable):
+        self.endpoint, self.slot, self.ranks, self.link = endpoint, slot, ranks, link
         self.steps, self.result = steps, result
         self.requests: list | None = None
         self.done = False
@@ -130,7 +132,7 @@ class Handle:
             self.requests = next(self.steps, None)
             if self.requests is None:
                 self.done = True
-                self.event.end = perf_counter()
+                self.endpoint.record.end(self.slot)
                 self.endpoint.board.done()
                 self.endpoint.pending.remove(self)
         return moved
@@ -147,8 +149,8 @@ class Handle:
         if self.shared():
             return self.requests[0].room.absent()
         test, requests = self.endpoint.transport.test, self.requests or ()
-        missing = {e.peers[0] for e, r in zip(self.link.open, requests, strict=False) if not test([r])}
-        return sorted(missing) or list(self.event.peers)
+        missing = {peer for (_, peer), r in zip(self.link.open, requests, strict=False) if not test([r])}
+        return sorted(missing) or list(self.endpoint.record.event(self.slot).peers)
 
     def test(self) -> bool:
         """Whether it is complete; moves it on without waiting."""
@@ -168,7 +170,7 @@ class Link:
     def __init__(self, comm, sequence: int, tag: int):
         self.comm, self.sequence, self.tag, self.room = comm, sequence, tag, comm.room
         self.rank, self.size = comm.rank, comm.size
-        self.open: list[Event] = []
+        self.open: list[tuple[int, int]] = []           # slot in the record, world rank at the other end
 
     def send(self, x: np.ndarray, to: int):
         self._note("send", x, to)
@@ -179,16 +181,12 @@ class Link:
         return self.comm.endpoint.transport.irecv(x, self.comm.ranks[source], self.tag)
 
     def _note(self, op, x, peer):
-        endpoint = self.comm.endpoint
-        event = Event(endpoint.rank, self.comm.name, self.sequence, op, x.dtype.name, x.size, (self.comm.ranks[peer],),
-                      x.nbytes, perf_counter())
-        self.open.append(event)
-        endpoint.record.events.append(event)
+        comm, to = self.comm, self.comm.ranks[peer]
+        slot = comm.endpoint.record.begin(OP_IDS[op], comm.group_id, self.sequence, DTYPE_IDS[x.dtype], x.size, to, x.nbytes)
+        self.open.append((slot, to))
 
     def arrived(self) -> None:
         """The messages posted so far are complete."""
-        if self.open:
-            now = perf_counter()
-            for e in self.open:
-                e.end = now
-            self.open = []
+        for slot, _ in self.open:
+            self.comm.endpoint.record.end(slot)
+        self.open = []

@@ -6,11 +6,14 @@ from minispore.common.state import current
 from minispore.communication.backends.mpi import launched
 from minispore.communication.communicator import Communicator
 from minispore.communication.endpoint import Endpoint
+from minispore.communication.record import Record
+from minispore.communication.ring import remove_rings
 
 HCCL_WORLD_COMM_GROUP = "hccl_world_group"
 NCCL_WORLD_COMM_GROUP = "nccl_world_group"
 MCCL_WORLD_COMM_GROUP = "mccl_world_group"
 WORLD_NAMES = (HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP)
+RECORD_FOLDER = "MINISPORE_JOB_RECORD"        # set by msrun's workers: where records go if MINISPORE_RECORD isn't set
 BACKENDS = ("hccl", "nccl", "mccl", "mpi", "threads")
 
 
@@ -52,7 +55,7 @@ def init(backend_name: str | None = None) -> None:
         return
     if state.transport is None:
         state.transport = _transport()
-    endpoint = Endpoint(state.transport)
+    endpoint = Endpoint(state.transport, _record(state.transport))
     state.world = Communicator(endpoint, tuple(range(endpoint.size)), HCCL_WORLD_COMM_GROUP)
     state.groups = {}
 
@@ -68,12 +71,43 @@ def _transport():
     return ThreadTransport(World(1), 0)
 
 
+def _record(transport) -> Record:
+    """This rank's record: of a process in a file, which survives it, if there is a folder for it."""
+    folder = os.environ.get("MINISPORE_RECORD") or os.environ.get(RECORD_FOLDER)
+    if not folder or not _is_process(transport):
+        return Record(transport.rank, transport.size)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if transport.rank == 0:
+            remove_rings(folder, transport.size)        # of an earlier, larger job
+        return Record(transport.rank, transport.size, os.path.join(folder, f"record_{transport.rank}.ring"))
+    except OSError as e:
+        if transport.node_rank == 0:
+            print(f"minispore: the records of the ranks can't be written to {folder} ({e.strerror}), so they will be lost "
+                  "with them; MINISPORE_RECORD names another folder", file=sys.stderr)
+        return Record(transport.rank, transport.size)
+
+
+def _is_process(transport) -> bool:
+    return hasattr(transport, "node_rank")
+
+
+def leave(failed: bool) -> None:
+    """Tell the other ranks that nothing more comes from this one; its record says how it ended."""
+    state = current()
+    if state.transport is not None:
+        state.transport.end(failed)
+    if state.world is not None:
+        state.world.endpoint.record.finish(failed)
+
+
 def release() -> None:
     """Leave the job; init() may join it again."""
     state = current()
     if state.world is None:
         raise RuntimeError("release(): init() has not been called on this rank; there is nothing to release")
     save_record()
+    state.world.endpoint.record.finish(failed=False)
     state.world, state.groups = None, {}
 
 

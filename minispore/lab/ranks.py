@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 from minispore.common.errors import CollectiveError
 from minispore.common.state import RankState, enter
 from minispore.communication.backends.threads import ThreadTransport, World
+from minispore.communication.management import leave
 
 MOST = 256
 
@@ -43,7 +44,7 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
             with lock:
                 errors.append((rank, e))
         finally:
-            transport.end(failed)
+            leave(failed)
 
     with threadpool_limits(max(1, (os.cpu_count() or 1) // n)):        # or n ranks × all cores' BLAS threads
         threads = [threading.Thread(target=contextvars.Context().run, args=(rank_main, r), name=f"rank-{r}", daemon=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minispore.common.state import current
 from minispore.communication.backends.mpi import shared_files
 from minispore.communication.board import FAILED, STATE
-from minispore.communication.management import save_record
+from minispore.communication.management import leave, save_record
 from minispore.launch import processes
 
 
@@ -69,8 +69,7 @@ def end(failed: bool) -> None:
     """Tell the other ranks that nothing more comes from this one."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if (transport := current().transport) is not None:
-        transport.end(failed)
+    leave(failed)
 
 
 def another_failed() -> bool:

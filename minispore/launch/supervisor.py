@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from minispore.communication.backends.mpi import shared_files
+from minispore.communication.ring import remove_rings
 from minispore.launch import environment, processes
 from minispore.launch.line import Caller, Switchboard
 from minispore.launch.logs import Screen
@@ -63,6 +64,7 @@ class Supervisor:
         job = self.job
         command = environment.command(job)
         self.switchboard = Switchboard(job.address)
+        remove_rings(os.environ.get("MINISPORE_RECORD") or job.log_dir)
         self.screen = Screen({rank: job.log(rank) for rank in range(job.ranks)}, job.shown)
         processes.adopt_orphans()
         for number in SIGNALS:

@@ -6,6 +6,7 @@ import sys
 import warnings
 
 from minispore.communication.backends.mpi import launched
+from minispore.communication.management import RECORD_FOLDER
 from minispore.launch import alias, environment, processes, script
 from minispore.launch.line import VARIABLE, Line
 
@@ -61,6 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     line.hello(rank)
     redirect(f"{o.log}_{rank}.log")
     os.environ.update(environment.for_rank(rank, size))
+    os.environ[RECORD_FOLDER] = os.path.dirname(os.path.abspath(o.log))
     sys.meta_path.insert(0, Joining(line))
     path, *args = o.program[1:] if o.program[0] == "--" else o.program
     alias.install(o.as_mindspore)
