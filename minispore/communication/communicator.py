@@ -5,6 +5,7 @@ communication, all its others go on too, so two handles can be waited for in any
 """
 import os
 from collections.abc import Callable
+from functools import cached_property
 from time import perf_counter, sleep
 from typing import Protocol
 from zlib import crc32
@@ -12,7 +13,7 @@ from zlib import crc32
 import numpy as np
 
 from minispore.common.errors import CollectiveError
-from minispore.communication import algorithms, board
+from minispore.communication import algorithms, board, selection
 from minispore.communication.record import Event, Record
 from minispore.device import kernels
 
@@ -25,6 +26,7 @@ class Transport(Protocol):
     rank: int
     size: int
     board: board.Board
+    locality: str               # "threads" or "messages"; see selection.LOCALITIES
 
     def isend(self, data: np.ndarray, dest: int, tag: int):
         """Begin to send a contiguous array; it mustn't change before the request is complete."""
@@ -148,7 +150,7 @@ class Link:
 
     def __init__(self, comm: "Communicator", sequence: int, tag: int):
         self.comm, self.sequence, self.tag = comm, sequence, tag
-        self.rank, self.size = comm.rank, comm.size
+        self.rank, self.size, self.nodes = comm.rank, comm.size, comm.nodes
         self.open: list[Event] = []
 
     def send(self, x: np.ndarray, to: int):
@@ -158,6 +160,10 @@ class Link:
     def receive(self, x: np.ndarray, source: int):
         self._note("receive", x, source)
         return self.comm.endpoint.transport.irecv(x, self.comm.ranks[source], self.tag)
+
+    def within(self, places) -> algorithms.Within:
+        """A link among these places only, renumbered."""
+        return algorithms.Within(self, places)
 
     def _note(self, op, x, peer):
         endpoint = self.comm.endpoint
@@ -187,6 +193,17 @@ class Communicator:
         self.code = board.code(f"{name}{self.ranks}")
         self.sequence = 0
 
+    @cached_property
+    def nodes(self) -> tuple[tuple[int, ...], ...]:
+        """The places of the group by node."""
+        return selection.nodes_of(self.ranks)
+
+    @property
+    def locality(self) -> str:
+        """How far the ranks are from one another (selection.LOCALITIES)."""
+        spread = len(self.nodes) > 1 and min(map(len, self.nodes)) > 1
+        return "nodes" if spread else self.endpoint.transport.locality
+
     def split(self, ranks, name: str) -> "Communicator":
         """A communicator of some of the ranks (world numbers)."""
         return Communicator(self.endpoint, ranks, name)
@@ -194,39 +211,32 @@ class Communicator:
     def all_reduce(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> Handle:
         """The sum (max, min, prod) of x over the ranks, on all of them; into `out` if given."""
         out = _into(out, x)
-        return self._start("AllReduce", out, op, "ring",
-                           lambda link: algorithms.ring_all_reduce(link, out.reshape(-1), kernels.accumulate(op)),
-                           lambda: out, name)
+        return self._start("AllReduce", out, op, (out.reshape(-1), kernels.accumulate(op)), lambda: out, name)
 
     def reduce_scatter(self, x: np.ndarray, op: str = "sum") -> Handle:
         """x (size·k, …) reduced over the ranks; rank r gets its rows r·k … (r+1)·k."""
         self._divides("ReduceScatter", x)
         work = _into(None, x)
         chunks = [c.reshape(-1) for c in np.split(work, self.size)]
-        return self._start("ReduceScatter", work, op, "ring",
-                           lambda link: algorithms.ring_reduce_scatter(link, chunks, kernels.accumulate(op)),
+        return self._start("ReduceScatter", work, op, (chunks, kernels.accumulate(op)),
                            lambda: np.split(work, self.size)[self.rank])
 
     def all_gather(self, x: np.ndarray) -> Handle:
         """The ranks' x (k, …) one behind the other: (size·k, …)."""
         out = np.empty((self.size, *x.shape), x.dtype)
         out[self.rank] = x
-        return self._start("AllGather", x, "", "ring",
-                           lambda link: algorithms.ring_all_gather(link, [o.reshape(-1) for o in out]),
+        return self._start("AllGather", x, "", ([o.reshape(-1) for o in out],),
                            lambda: out.reshape(self.size * x.shape[0], *x.shape[1:]) if x.ndim else out.reshape(-1))
 
     def broadcast(self, x: np.ndarray, root: int) -> Handle:
         """root's x, on all ranks."""
         out = _into(None, x)
-        return self._start("Broadcast", out, f"root {root}", "tree",
-                           lambda link: algorithms.tree_broadcast(link, out.reshape(-1), root), lambda: out)
+        return self._start("Broadcast", out, f"root {root}", (out.reshape(-1), root), lambda: out)
 
     def reduce(self, x: np.ndarray, root: int, op: str = "sum") -> Handle:
         """The reduction of x over the ranks, on root; what the others get has no meaning."""
         out = _into(None, x)
-        return self._start("Reduce", out, f"{op}, root {root}", "tree",
-                           lambda link: algorithms.tree_reduce(link, out.reshape(-1), root, kernels.accumulate(op)),
-                           lambda: out)
+        return self._start("Reduce", out, f"{op}, root {root}", (out.reshape(-1), root, kernels.accumulate(op)), lambda: out)
 
     def all_to_all(self, x: np.ndarray) -> Handle:
         """x (size·k, …): its r-th part goes to rank r; the result's s-th part came from rank s."""
@@ -234,16 +244,14 @@ class Communicator:
         x = np.ascontiguousarray(x)
         out = np.empty_like(x)
         parts = [[p.reshape(-1) for p in np.split(a, self.size)] for a in (x, out)]
-        return self._start("AlltoAll", x, "", "pairwise", lambda link: algorithms.pairwise_all_to_all(link, *parts),
-                           lambda: out)
+        return self._start("AlltoAll", x, "", parts, lambda: out)
 
     def gather(self, x: np.ndarray, root: int) -> Handle:
         """The ranks' x (k, …) one behind the other, on root: (size·k, …); None on the others."""
         x = np.ascontiguousarray(x)
         out = np.empty((self.size, *x.shape), x.dtype) if self.rank == root else None
         chunks = [] if out is None else [o.reshape(-1) for o in out]
-        return self._start("Gather", x, f"root {root}", "linear",
-                           lambda link: algorithms.linear_gather(link, x.reshape(-1), chunks, root),
+        return self._start("Gather", x, f"root {root}", (x.reshape(-1), chunks, root),
                            lambda: None if out is None else out.reshape(-1, *x.shape[1:]))
 
     def scatter(self, x: np.ndarray, root: int) -> Handle:
@@ -252,13 +260,11 @@ class Communicator:
         x = np.ascontiguousarray(x)
         out = np.empty((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
         chunks = [p.reshape(-1) for p in np.split(x, self.size)]
-        return self._start("Scatter", x, f"root {root}", "linear",
-                           lambda link: algorithms.linear_scatter(link, chunks, out.reshape(-1), root), lambda: out)
+        return self._start("Scatter", x, f"root {root}", (chunks, out.reshape(-1), root), lambda: out)
 
     def barrier(self) -> Handle:
         """Complete when all ranks have called it."""
-        return self._start("Barrier", np.empty(0, np.uint8), "", "dissemination", algorithms.dissemination_barrier,
-                           lambda: None)
+        return self._start("Barrier", np.empty(0, np.uint8), "", (), lambda: None)
 
     def send(self, x: np.ndarray, to: int, tag: int = 0) -> Handle:
         """x as one message. It is copied, so the handle need not be waited for."""
@@ -272,12 +278,15 @@ class Communicator:
 
     # ---- how a communication begins ------------------------------------------------------------------
 
-    def _start(self, op, x, detail, algorithm, steps, result, name="") -> Handle:
+    def _start(self, op, x, detail, args, result, name="") -> Handle:
         self.sequence += 1
+        algorithm = selection.choose(op, self.size, x.nbytes, self.locality)
+        steps = selection.function(op, algorithm)
         # All that must agree is in the tag: messages of calls that differ never meet, and `look` says why.
-        tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail)
+        tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail, algorithm)
         peers = tuple(r for r in self.ranks if r != self.endpoint.rank)
-        return self._begin(op, x, detail, algorithm, self.sequence, tag, peers, steps, result, name)
+        return self._begin(op, x, detail, algorithm, self.sequence, tag, peers, lambda link: steps(link, *args), result,
+                           name)
 
     def _message(self, op, x, peer, tag, steps, result) -> Handle:
         wire = TAGS + _tag(self.code, tag, x.dtype, x.size)

@@ -36,6 +36,7 @@ class World:
 
 class ThreadTransport:
     """One thread rank's end of the World (see communicator.Transport)."""
+    locality = "threads"
 
     def __init__(self, world: World, rank: int):
         self.world, self.rank, self.size = world, rank, world.size
