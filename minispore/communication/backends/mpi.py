@@ -37,6 +37,7 @@ def shared_files(process: int | str = "self") -> set[str]:
 
 class MpiTransport:
     """This process's end (see endpoint.Transport). Messages are bytes: MPI needn't know our dtypes."""
+    locality = "messages"
 
     def __init__(self):
         from mpi4py import MPI
