@@ -19,10 +19,10 @@ class Start(Primitive):
     effect, widens = True, False
 
     def runner(self, values):
-        begin, handles = self.op.starter(values), self.handles
+        post, handles = self.op.poster(values), self.handles
 
         def start(out, *xs):
-            handles[:] = begin(out, *xs)
+            handles[:] = post(out, *xs)
         return start
 
 
@@ -43,9 +43,9 @@ class Wait(Primitive):
 
 
 def overlap(graph: Graph) -> Graph:
-    """Bring every collective that can be begun and waited for (see Primitive.begin) to its earliest place, and take it apart
+    """Bring every collective that can be begun and waited for (see Primitive.post) to its earliest place, and take it apart
     into Start and Wait where something is computed between the two."""
-    if any(node.op.begin for node in graph.nodes):
+    if any(node.op.post for node in graph.nodes):
         hoist(graph)
         take_apart(graph)
     return graph
@@ -62,13 +62,13 @@ def hoist(graph: Graph) -> None:
     for i, node in enumerate(graph.nodes):
         place[node] = i
         makers = [v.node for v in node.ins if v.node in place]
-        if (node.op.begin or light(node)) and not any(m.op.begin for m in makers):
+        if (node.op.post or light(node)) and not any(m.op.post for m in makers):
             ready[node] = max((ready.get(m, place[m]) for m in makers), default=-1)
         if node.op.effect:
-            ready[node] = last = max(last, ready.get(node, i)) if node.op.begin else i
+            ready[node] = last = max(last, ready.get(node, i)) if node.op.post else i
     goal = dict(place)
     for node in reversed(graph.nodes):
-        if node.op.begin:
+        if node.op.post:
             goal[node] = ready[node]
         elif goal[node] == place[node]:
             continue
@@ -107,7 +107,7 @@ def take_apart(graph: Graph) -> None:
                     wait(collective)
             idle = dict.fromkeys(idle, False)
         nodes.append(node)
-        if node.op.begin:
+        if node.op.post:
             open_ |= dict.fromkeys(node.outs, node)
             idle[node] = True
     for collective in list(idle):

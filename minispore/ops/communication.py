@@ -39,7 +39,7 @@ class Collective(Primitive):
         raise TypeError(f"{self.name} runs on CPU ranks' arrays; device arrays come with the native backend")
 
     def cpu(self, out, *xs):
-        for handle in self.begin(out, *xs):
+        for handle in self.post(out, *xs):
             handle.wait()
 
     def rows(self, x, parts, what="dim 0"):
@@ -74,7 +74,7 @@ class Reducing(Collective):
 class AllReduce(Reducing):
     """The reduction of the ranks' tensors, on all of them (MindSpore: `ops.AllReduce`)."""
 
-    def begin(self, out, x):
+    def post(self, out, x):
         return [self.comm.all_reduce(x, self.op, out=out)]
 
     def gradient(self, x, out, dout):
@@ -87,7 +87,7 @@ class ReduceScatter(Reducing):
     def infer(self, x):
         return Spec((self.rows(x, self.comm.size), *x.shape[1:]), x.dtype)
 
-    def begin(self, out, x):
+    def post(self, out, x):
         return [self.comm.reduce_scatter(x, self.op).then(partial(np.copyto, out))]
 
     def gradient(self, x, out, dout):
@@ -105,7 +105,7 @@ class AllGather(Collective):
             raise ValueError("AllGather: a scalar has no dim 0 to gather along; reshape it to (1,)")
         return Spec((x.shape[0] * self.comm.size, *x.shape[1:]), x.dtype)
 
-    def begin(self, out, x):
+    def post(self, out, x):
         return [self.comm.all_gather(x).then(partial(np.copyto, out))]
 
     def gradient(self, x, out, dout):
@@ -125,7 +125,7 @@ class Broadcast(Collective):
                              f"group {self.group}")
         return [Spec(x.shape, x.dtype) for x in xs]
 
-    def begin(self, out, *xs):
+    def post(self, out, *xs):
         return [self.comm.broadcast(x, self.root_rank).then(partial(np.copyto, o)) for o, x in zip(out, xs, strict=True)]
 
     def gradient(self, *xs_outs_douts):
@@ -144,7 +144,7 @@ class Reduce(Collective):
         if self.op != "sum":
             raise ValueError(f"Reduce: op {self.op!r}; only 'sum' is there. Use AllReduce for max, min and prod")
 
-    def begin(self, out, x):
+    def post(self, out, x):
         mine = self.comm.rank == self.dest_rank
         return [self.comm.reduce(x, self.dest_rank, self.op).then(lambda result: np.copyto(out, result if mine else 0))]
 
@@ -171,7 +171,7 @@ class AlltoAll(Collective):
         shape[join] *= self.split_count
         return Spec(tuple(shape), x.dtype)
 
-    def begin(self, out, x):
+    def post(self, out, x):
         parts = np.stack(np.split(x, self.split_count, self.split_dim))
         return [self.comm.all_to_all(parts).then(lambda arrived: np.concatenate(list(arrived), self.concat_dim, out=out))]
 

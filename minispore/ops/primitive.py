@@ -7,7 +7,7 @@ them. What a subclass says:
     infer      shapes and dtypes in, shapes and dtypes out; errors that teach
     forward    the values, written against the array API standard: numpy, CuPy and torch run it alike
     cpu        the same into a buffer that is already there; overridden where the CPU has something faster
-    begin      for collectives: begin like `cpu`, and return the handles to wait for, one after the other
+    post       for collectives: begin like `cpu`, and return the handles to wait for, one after the other
     gradient   written with ops, so it traces, and differentiates again
     flops      for the cost model; bytes follow from the shapes
     linear     which inputs may be partial sums together, e.g. Add ((0, 1),), Mul ((0,), (1,))
@@ -80,7 +80,7 @@ class Primitive(Shardable):
     overwrites: ClassVar[bool] = False          # cpu may write into the memory of an input of the output's shape and dtype
     fresh: ClassVar[bool] = False               # its values differ from run to run (random numbers)
     widens: ClassVar[bool] = True               # 16-bit floats are computed in float32 and rounded once
-    begin: ClassVar[Callable | None] = None     # begin(out, *xs): of a collective that other work may overlap with
+    post: ClassVar[Callable | None] = None      # post(out, *xs): of a collective that other work may overlap with
 
     # ---- what a subclass says -------------------------------------------------------------------
 
@@ -161,9 +161,9 @@ class Primitive(Shardable):
                     return partial(_widened, self.cpu)
         return self.cpu
 
-    def starter(self, values):
-        """`begin` for values of these dtypes."""
-        return self.begin if self.runner(values) == self.cpu else partial(_begin_widened, self.begin)
+    def poster(self, values):
+        """`post` for values of these dtypes."""
+        return self.post if self.runner(values) == self.cpu else partial(_post_widened, self.post)
 
     def bound_rule(self, ins: Sequence, outs: Sequence) -> Rule | None:
         """The rule for these input and output shapes."""
@@ -178,10 +178,10 @@ def _widened(cpu, out, *xs) -> None:
     _round(out, wide)
 
 
-def _begin_widened(begin, out, *xs) -> list:
-    """The same for `begin`: rounded when the last handle has been waited for."""
+def _post_widened(post, out, *xs) -> list:
+    """The same for `post`: rounded when the last handle has been waited for."""
     wide = _wide(out)
-    handles = begin(wide, *map(_wide, xs))
+    handles = post(wide, *map(_wide, xs))
     handles[-1].then(lambda _: _round(out, wide))
     return handles
 

@@ -46,7 +46,7 @@ class Between(Primitive):
         raise TypeError(f"{self.name} runs on CPU ranks' arrays; device arrays come with the native backend")
 
     def cpu(self, out, *xs):
-        for handle in self.begin(out, *xs):
+        for handle in self.post(out, *xs):
             handle.wait()
 
     def joint(self, xs: list[np.ndarray]) -> list[np.ndarray]:
@@ -63,7 +63,7 @@ class AllReduceOver(Between):
     kind: str = "sum"
     arity, widens = None, True
 
-    def begin(self, out, *xs):
+    def post(self, out, *xs):
         if isinstance(out, list):
             return [self.comm.all_reduce(joined(xs), self.kind).then(partial(fill, out))]
         return [self.comm.all_reduce(xs[0], self.kind, out=out)]
@@ -83,7 +83,7 @@ class Along(Between):
 class AllGatherOver(Along):
     """The ranks' tensors joined along `dim`."""
 
-    def begin(self, out, *xs):
+    def post(self, out, *xs):
         def arrange(everybody):
             at = 0
             for o, x in zip(out if isinstance(out, list) else [out], xs, strict=True):
@@ -101,7 +101,7 @@ class ReduceScatterOver(Along):
     kind: str = "sum"
     widens = True
 
-    def begin(self, out, *xs):
+    def post(self, out, *xs):
         outs = out if isinstance(out, list) else [out]
         pieces = zip(*(np.split(x, len(self.ranks), self.dim) for x in xs), strict=True)
         mine = self.comm.reduce_scatter(np.stack(list(map(joined, pieces))), self.kind)
@@ -117,7 +117,7 @@ class AllToAllOver(Along):
     cut: int = 0
     arity = 1
 
-    def begin(self, out, x):
+    def post(self, out, x):
         parts = np.stack(np.split(x, len(self.ranks), self.cut))
         return [self.comm.all_to_all(parts).then(lambda arrived: np.concatenate(list(arrived), self.dim, out=out))]
 
