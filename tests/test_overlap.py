@@ -1,4 +1,4 @@
-"""Collectives that overlap with computing: when they begin, that results, order and memory are right, and what a failure leaves."""
+"""Collectives that overlap with computing: when they begin; results, order and memory are right; what a failure leaves."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -309,9 +309,9 @@ def test_inputs_live_until_the_wait(data):
         values = [x]
         for k, (kind, i, j) in enumerate(script):
             a, b = values[-1 - i % min(len(values), 3)], values[j % len(values)]
-            values.append({"late": lambda: Late(0.5 + k / 8)(a), "mul": lambda: ops.tanh(a) * b,        # noqa: B023
-                           "matmul": lambda: ops.tanh(ops.matmul(a, b)),                                # noqa: B023
-                           "view": lambda: ops.reshape(ops.reshape(a, (-1,)), (3, 3))}[kind]())         # noqa: B023
+            values.append({"late": lambda: Late(0.5 + k / 8)(a), "mul": lambda: ops.tanh(a) * b,
+                           "matmul": lambda: ops.tanh(ops.matmul(a, b)),
+                           "view": lambda: ops.reshape(ops.reshape(a, (-1,)), (3, 3))}[kind]())
         return values[-1], ops.sum(values[len(values) // 2])
     x = np.random.default_rng(len(script)).normal(size=(3, 3))
     expected = [t.asnumpy() for t in f(Tensor(x))]
