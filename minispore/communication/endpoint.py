@@ -159,6 +159,12 @@ class Handle:
         self.endpoint.progress()
         return self.done
 
+    def then(self, fn: Callable) -> "Handle":
+        """The same handle; its result is what fn makes of the result so far."""
+        before = self.result
+        self.result = lambda: fn(before())
+        return self
+
     def wait(self):
         """The result, once it is there. CollectiveError if it can't come."""
         if not self.done:
