@@ -19,7 +19,8 @@ def test_bandwidths_are_those_of_nccl_tests(op, factor):
 
 def test_two_ranks(tmp_path, capsys):
     numbers, saved = tmp_path / "numbers.csv", tmp_path / "table.json"
-    code = cli.main(["bench", "collectives", "--sizes", "4,16K", "--seconds", "0.02", "--csv", str(numbers), "--save", str(saved)])
+    code = cli.main(["bench", "collectives", "--sizes", "4,16K", "--seconds", "0.02", "--csv", str(numbers),
+                     "--save", str(saved)])
     out = capsys.readouterr().out
     assert code == 0, out
     with open(numbers, newline="") as file:
@@ -47,6 +48,8 @@ def test_the_saved_table_says_what_was_fastest_up_to_which_size():
             for a, s in zip(("shared", "private", "ring", "mpi"), times, strict=True)]
     assert report.selection_table(rows)["AllGather"][:3] == [
         [2, 32, "shared", "shared"], [2, None, "shared", "ring"], [2, None, "messages", "ring"]]
+    without = report.selection_table([r for r in rows if r["algorithm"] not in ("shared", "private")])["AllGather"]
+    assert without[0] == [2, None, "messages", "ring"]          # nobody knows whether shared memory would be faster
     assert report.selection_table(rows)["AllGather"][-1] == [None, None, "any", "ring"]
 
 

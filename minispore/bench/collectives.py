@@ -90,7 +90,7 @@ def wanted_sizes(text: str) -> list[int]:
     for word in text.replace(" ", "").split(","):
         number, unit = (word[:-1], {"K": 1 << 10, "M": 1 << 20}[word[-1]]) if word[-1:] in ("K", "M") else (word, 1)
         if not number.isdecimal() or not int(number) or int(number) * unit % 4:
-            raise ValueError(f"--sizes: {word!r} in {text!r} must be a number of bytes that divides by 4 (float32 is measured), as "
-                             "in 4,64K,16M")
+            raise ValueError(f"--sizes: {word!r} in {text!r} must be a number of bytes that divides by 4 (they are float32), "
+                             "as in 4,64K,16M")
         sizes.add(int(number) * unit)
     return sorted(sizes)

@@ -100,11 +100,11 @@ def selection_table(rows: list[dict]) -> dict[str, list]:
     made = {}
     for op, some in groupby(rows, lambda r: r["op"]):
         some = list(some)
-        n = some[0]["ranks"]
-        private = "private" if any(r["algorithm"] == "private" for r in some) else "shared"
+        n, measured = some[0]["ranks"], {r["algorithm"] for r in some}
+        private = "private" if "private" in measured else "shared"
         names = {name: name for name in selection.NAMES if name != "shared"} | {private: "shared"}
         found = []
-        for where in ("shared", "messages"):
+        for where in ("shared", "messages") if private in measured else ("messages",):
             chosen = [(r["bytes"] // (n if op == "AllGather" else 1), names[r["algorithm"]], r["seconds"]) for r in some
                       if r["algorithm"] in names and (where == "shared" or names[r["algorithm"]] != "shared")]
             best = [min(group, key=lambda c: c[2])[:2] for _, group in groupby(sorted(chosen), lambda c: c[0])]
