@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import sys
+from datetime import timedelta
 from statistics import median
 from time import perf_counter
 
@@ -41,7 +42,7 @@ def main(what: str, result: str) -> None:
 
 
 def start_gloo(comm, path: str, notes: list[str]):
-    """torch with a gloo group of all ranks; None, and a note, where torch isn't installed."""
+    """torch with a gloo group of all ranks; None, and a note, where torch isn't installed or gloo doesn't come up."""
     try:
         import torch
         import torch.distributed
@@ -49,9 +50,16 @@ def start_gloo(comm, path: str, notes: list[str]):
         notes.append("gloo: torch isn't installed, so it isn't measured")
         return None
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(path)}", rank=comm.rank,
-                                         world_size=comm.size)
-    return torch
+    trouble = ""
+    try:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(path)}", rank=comm.rank,
+                                             world_size=comm.size, timeout=timedelta(seconds=60))
+    except (RuntimeError, ValueError) as e:
+        trouble = f"rank {comm.rank}: {str(e).splitlines()[0]}"
+    told = [t for t in comm.endpoint.transport.comm.allgather(trouble) if t]
+    if told:
+        notes.append(f"gloo: torch is installed, but its ranks don't find each other ({told[0]}), so it isn't measured")
+    return None if told else torch
 
 
 def measure(op: str, nbytes: int, comm, names, gloo, seconds: float, notes: list[str]) -> list[dict]:
@@ -61,11 +69,9 @@ def measure(op: str, nbytes: int, comm, names, gloo, seconds: float, notes: list
     if "shared" in names and not any(c.name == "shared" for c in made):
         notes.append("shared: MPI ranks of this job share no memory" if comm.room is None else
                      f"shared: too little shared memory for {4 * count} bytes a rank; /dev/shm would have to be larger")
-    made = [c for c in made if check(c, op, count, comm, notes)]
-    if not made:
-        return []
-    world = comm.endpoint.transport.MPI.COMM_WORLD
-    MAX = comm.endpoint.transport.MPI.MAX
+    MPI = comm.endpoint.transport.MPI
+    world, MAX = MPI.COMM_WORLD, MPI.MAX
+    made = [c for c in made if world.allreduce(check(c, op, count, comm, notes), MPI.LAND)]
     for c in made:
         c.x[...] = 0                # sums in place stay what they are
     for _ in range(2):              # the first time isn't like the others
