@@ -38,7 +38,25 @@ def parser() -> argparse.ArgumentParser:
 
     doctor = commands.add_parser("doctor", help="what is installed, and do two ranks find each other?")
     doctor.set_defaults(command=examine)
+
+    bench = commands.add_parser("bench", help="measure this machine").add_subparsers(required=True, metavar="WHAT")
+    add_collectives(bench.add_parser("collectives", help="our collectives beside MPI's own, gloo's and a copy in memory"))
     return p
+
+
+def add_collectives(p) -> None:
+    p.add_argument("-n", type=int, default=2, metavar="N", help="ranks (2)")
+    p.add_argument("--sizes", default="", metavar="4,64K,16M", help="bytes of the whole vector (4 … 64M, each 4 times the last)")
+    p.add_argument("--op", default="all", metavar="OP", 
+                   help="all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, with commas between (all)")
+    p.add_argument("--algorithms", default="all", metavar="NAMES",
+                   help="shared, private (arrays), ring …, mpi, gloo, copy (all); mpi always takes part")
+    p.add_argument("--seconds", type=float, default=0.3, metavar="S", help="for each op, size and algorithm (0.3)")
+    p.add_argument("--csv", metavar="FILE", help="write all numbers there")
+    p.add_argument("--plot", metavar="FILE.png", help="draw them; takes matplotlib")
+    p.add_argument("--save", nargs="?", const="algorithms.json", metavar="FILE",
+                   help="write what was fastest as a selection table (algorithms.json)")
+    p.set_defaults(command=bench_collectives)
 
 
 def version() -> str:
@@ -71,6 +89,11 @@ def write_data(o) -> int:
 def examine(o) -> int:
     from minispore.launch import doctor
     return doctor.main()
+
+
+def bench_collectives(o) -> int:
+    from minispore.bench import collectives
+    return collectives.main(o.n, o.sizes, o.op, o.algorithms, o.seconds, o.csv, o.plot, o.save)
 
 
 if __name__ == "__main__":
