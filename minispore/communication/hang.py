@@ -80,7 +80,8 @@ def collectives(records: list[Record], calls: dict[int, list[Event]]) -> list[st
         for rank, e in at.items():
             kinds.setdefault((e.op, e.dtype, e.count, e.detail), []).append(rank)
         if len(kinds) > 1:
-            lines += [f"  in different operations there: {_ranks(who, False)} in {describe(at[who[0]])}." for who in kinds.values()]
+            lines += [f"  in different operations there: {_ranks(who, False)} in {describe(at[who[0]])}."
+                      for who in kinds.values()]
     return lines
 
 
@@ -93,7 +94,7 @@ def messages(records: list[Record], calls: dict[int, list[Event]]) -> list[str]:
     for e in events:
         (sent if e.op == "Send" else taken)[_wire(e)] += 1
     for op, mine, others in (("Receive", taken, sent), ("Send", sent, taken)):
-        for wire in (mine - others):
+        for wire in mine - others:
             e = [e for e in events if e.op == op and _wire(e) == wire][-1]
             if op == "Receive":
                 lines.append(f"rank {e.rank} waits in {describe(e)}: rank {e.peers[0]} began no such Send.")
