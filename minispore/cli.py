@@ -1,5 +1,6 @@
 """The command `minispore`."""
 import argparse
+import os
 import sys
 
 
@@ -41,6 +42,15 @@ def parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure this machine").add_subparsers(required=True, metavar="WHAT")
     add_collectives(bench.add_parser("collectives", help="our collectives beside MPI's own, gloo's and a copy in memory"))
+    trace = commands.add_parser("trace", help="draw the communication of a job, from the records in its log folder")
+    trace.add_argument("folder", metavar="LOGDIR", help="msrun's --log_dir, or MINISPORE_RECORD's folder")
+    trace.add_argument("-o", dest="out", metavar="FILE", help="the drawing (LOGDIR/trace.json)")
+    trace.add_argument("--table", action="store_true", help="print each rank's communication instead")
+    trace.set_defaults(command=draw)
+
+    hang = commands.add_parser("hang", help="where the ranks of a job wait, and for whom; also after a kill")
+    hang.add_argument("folder", metavar="LOGDIR", help="msrun's --log_dir, or MINISPORE_RECORD's folder")
+    hang.set_defaults(command=explain_hang)
     return p
 
 
@@ -83,6 +93,32 @@ def write_data(o) -> int:
         print(f"minispore data: {e}", file=sys.stderr)
         return 1
     print(f"wrote {len(files)} files to {o.out}")
+    return 0
+
+
+def draw(o) -> int:
+    from minispore.communication import record, trace
+    try:
+        records = record.load_folder(o.folder)
+        if o.table:
+            print("\n\n".join(f"rank {r.rank}\n{r.table()}" for r in records))
+            return 0
+        out = o.out or os.path.join(o.folder, "trace.json")
+        trace.save(records, out)
+    except (OSError, ValueError) as e:
+        print(f"minispore trace: {e}", file=sys.stderr)
+        return 1
+    print(f"wrote {out}; open it at ui.perfetto.dev, or in Chrome at chrome://tracing")
+    return 0
+
+
+def explain_hang(o) -> int:
+    from minispore.communication import hang, record
+    try:
+        print(hang.report(record.load_folder(o.folder)))
+    except (OSError, ValueError) as e:
+        print(f"minispore hang: {e}", file=sys.stderr)
+        return 1
     return 0
 
 

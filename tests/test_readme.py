@@ -55,6 +55,7 @@ def test_the_other_snippets(capsys):
 
 @pytest.mark.parametrize("command", ["minispore demo", "minispore data digits --out DIR", "minispore data mnist --out DIR",
                                      "minispore doctor", "minispore bench collectives",
+                                     "minispore doctor", "minispore hang LOGDIR", "minispore trace LOGDIR",
                                      "minispore run -n 4 train.py", "msrun --worker_num=4 train.py"])
 def test_commands_in_the_table_exist(command, tmp_path):
     assert f"`{command}`" in README
