@@ -1,8 +1,11 @@
 """Thread ranks: n ranks inside this process, each with a state of its own."""
 import contextvars
+import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable
+from operator import itemgetter
 
 from threadpoolctl import threadpool_limits
 
@@ -12,6 +15,7 @@ from minispore.communication.backends.threads import ThreadTransport, World
 from minispore.communication.management import leave
 
 MOST = 256
+FAREWELL = 2.0          # seconds for ranks to end at Ctrl-C; one that sleeps longer in C or the system ends when it wakes
 
 
 def run_ranks(fn: Callable, n: int, *args) -> list:
@@ -19,7 +23,7 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
 
     Each rank has its own context, seed, random numbers and groups; init() inside fn joins the n ranks. If one fails, the
     others' communications fail too, and the first error is raised here with the rank's number as a note. A program in
-    which all wait for one another ends with a CollectiveError.
+    which all wait for one another ends with a CollectiveError. Ctrl-C ends all ranks, and shows where the first one was.
 
     >>> from minispore.communication import get_rank, init
     >>> def program():
@@ -31,7 +35,7 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST:
         raise ValueError(f"run_ranks: n={n!r} must be a whole number of ranks from 1 to {MOST}")
     world = World(n)
-    results, errors, lock = [None] * n, [], threading.Lock()
+    results, errors, lock, working = [None] * n, [], threading.Lock(), set(range(n))
 
     def rank_main(rank):
         transport = ThreadTransport(world, rank)
@@ -44,18 +48,41 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
             with lock:
                 errors.append((rank, e))
         finally:
+            working.discard(rank)
             leave(failed)
 
     with threadpool_limits(max(1, (os.cpu_count() or 1) // n)):        # or n ranks × all cores' BLAS threads
         threads = [threading.Thread(target=contextvars.Context().run, args=(rank_main, r), name=f"rank-{r}", daemon=True)
                    for r in range(n)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
+        try:
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        except BaseException as e:              # Ctrl-C above all
+            stop(world, threads, working)
+            with lock:
+                interrupted = [error for _, error in sorted(errors, key=itemgetter(0)) if isinstance(error, KeyboardInterrupt)]
+            if interrupted and isinstance(e, KeyboardInterrupt):
+                raise interrupted[0] from None
+            raise
     if errors:
         # The cause, not what it did to the others: a rank that waited for a failed one fails too.
         rank, error = next(((r, e) for r, e in errors if not isinstance(e, CollectiveError)), errors[0])
         error.add_note(f"on rank {rank} of {n}")
         raise error
     return results
+
+
+def stop(world: World, threads: list[threading.Thread], working: set[int]) -> None:
+    """End all ranks: those that compute have a KeyboardInterrupt raised in them, those that communicate raise one."""
+    world.stopped = True
+    for rank in tuple(working):
+        if threads[rank].ident:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threads[rank].ident), ctypes.py_object(KeyboardInterrupt))
+    with world.lock:
+        world.tell_all()
+    until = time.monotonic() + FAREWELL
+    for t in threads:
+        if t.ident:
+            t.join(max(0.0, until - time.monotonic()))

@@ -58,7 +58,7 @@ def explain(error: BaseException, path: str) -> None:
     if isinstance(error, SystemExit):
         if not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
-    elif not isinstance(error, KeyboardInterrupt):
+    else:
         trace = error.__traceback__
         while trace and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next

@@ -6,7 +6,8 @@ import time
 import numpy as np
 
 from minispore.communication import segment
-from minispore.communication.board import COLUMNS, ENDED, FAILED, Board
+from minispore.communication.backends import start
+from minispore.communication.board import ENDED, FAILED, Board
 from minispore.communication.room import Node
 
 SPIN = 200              # polls before a waiting rank gives its core away, where there is a core for each rank
@@ -39,11 +40,12 @@ class MpiTransport:
     """This process's end (see endpoint.Transport). Messages are bytes: MPI needn't know our dtypes."""
 
     def __init__(self):
-        from mpi4py import MPI
-        self.MPI = MPI
-        self.comm = MPI.COMM_WORLD.Dup()            # our tags can't meet those of a user's own MPI calls
-        self.rank, self.size = self.comm.rank, self.comm.size
         said = launched()
+        with start.watched(said[1] if said else 1):
+            from mpi4py import MPI
+            self.MPI = MPI
+            self.comm = MPI.COMM_WORLD.Dup()        # our tags can't meet those of a user's own MPI calls
+        self.rank, self.size = self.comm.rank, self.comm.size
         if said and said[1] > 1 and self.size == 1:
             raise RuntimeError(
                 f"the launcher says this is rank {said[0]} of {said[1]}, but MPI says it is alone: the launcher belongs "
@@ -65,20 +67,18 @@ class MpiTransport:
         return Node(self.rank, ranks, segment.join(self.rank, ranks, token, local.allgather, NEED), self.board)
 
     def _board(self, node):
-        """Rows in memory that the ranks of this node share."""
+        """In memory that the ranks of this node share."""
         self.node_rank, self.node_size = node.rank, node.size
-        row = COLUMNS * 8
-        window = self.MPI.Win.Allocate_shared(self.size * row if node.rank == 0 else 0, 8, comm=node)
-        memory, _ = window.Shared_query(0)
-        rows = np.frombuffer(memory, np.int64).reshape(self.size, COLUMNS)
+        window = self.MPI.Win.Allocate_shared(self.size * Board.BYTES if node.rank == 0 else 0, 8, comm=node)
+        memory = np.frombuffer(window.Shared_query(0)[0], np.uint8)
         if node.rank == 0:
-            rows[:] = 0
+            memory[:] = 0
         node.Barrier()                              # all have found what they share, so it needs no name any more
         if node.rank == 0:
             for path in shared_files():
                 os.unlink(path)
         here = {r for r in node.allgather(self.rank)}
-        return Board(rows, self.rank, frozenset(range(self.size)) - here), window
+        return Board(memory, self.rank, frozenset(range(self.size)) - here), window
 
     def isend(self, data, dest, tag):
         return self.comm.Isend([data.view(np.uint8), self.MPI.BYTE], dest, tag)
