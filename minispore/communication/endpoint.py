@@ -37,6 +37,9 @@ class Transport(Protocol):
     def idle(self, waited: float) -> None:
         """Nothing moved for `waited` seconds: let others work. May raise CollectiveError."""
 
+    def unclaimed(self) -> list[tuple[int, int, int]]:
+        """When all ranks have ended: messages to this one that it hasn't received, or one of them (source, tag, bytes)."""
+
     def end(self, failed: bool) -> None:
         """This rank communicates no more."""
 

@@ -2,9 +2,10 @@
 import os
 import sys
 
+from minispore.common.errors import CollectiveError
 from minispore.common.state import current
 from minispore.communication.backends.mpi import launched
-from minispore.communication.communicator import Communicator
+from minispore.communication.communicator import TAGS, Communicator
 from minispore.communication.endpoint import Endpoint
 from minispore.communication.record import Record
 from minispore.communication.ring import remove_rings
@@ -99,6 +100,16 @@ def leave(failed: bool) -> None:
         state.transport.end(failed)
     if state.world is not None:
         state.world.endpoint.record.finish(failed)
+
+
+def unreceived(transport) -> CollectiveError | None:
+    """What to say when all ranks have ended well, but one has sent something that this one never received."""
+    lost = [(source, nbytes) for source, tag, nbytes in transport.unclaimed() if tag >= TAGS]
+    if not lost:
+        return None
+    source, nbytes = lost[0]
+    return CollectiveError(f"rank {transport.rank} has ended and never received the message of {nbytes} bytes that rank {source} "
+                           "sent it. Every send needs a receive of the same tag, shape and dtype")
 
 
 def release() -> None:

@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_limits
 from minispore.common.errors import CollectiveError
 from minispore.common.state import RankState, enter
 from minispore.communication.backends.threads import ThreadTransport, World
-from minispore.communication.management import leave
+from minispore.communication.management import leave, unreceived
 
 MOST = 256
-FAREWELL = 2.0          # seconds for ranks to end at Ctrl-C; one that sleeps longer in C or the system ends when it wakes
+FAREWELL = 0.5          # seconds for ranks to end when they are told; one asleep in C or in the system ends later
 
 
 def run_ranks(fn: Callable, n: int, *args) -> list:
@@ -57,8 +57,7 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
         try:
             for t in threads:
                 t.start()
-            for t in threads:
-                t.join()
+            failed = await_all(threads, errors)
         except BaseException as e:              # Ctrl-C above all
             stop(world, threads, working)
             with lock:
@@ -66,12 +65,32 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
             if interrupted and isinstance(e, KeyboardInterrupt):
                 raise interrupted[0] from None
             raise
-    if errors:
+    with lock:
+        causes = tuple(errors)
+    if failed:
+        stop(world, threads, working)
+    if causes:
         # The cause, not what it did to the others: a rank that waited for a failed one fails too.
-        rank, error = next(((r, e) for r, e in errors if not isinstance(e, CollectiveError)), errors[0])
+        rank, error = next(((r, e) for r, e in causes if not isinstance(e, CollectiveError)), causes[0])
         error.add_note(f"on rank {rank} of {n}")
         raise error
+    for rank in range(n):
+        if lost := unreceived(ThreadTransport(world, rank)):
+            raise lost
     return results
+
+
+def await_all(threads: list[threading.Thread], errors: list) -> bool:
+    """Until all have ended, False; or until one has failed and others, which may never end, had some time to end too: True."""
+    patience, failed = float(os.environ.get("MINISPORE_TIMEOUT", 60)) / 2, None
+    for t in threads:
+        while t.is_alive():
+            t.join(0.05)
+            if errors:
+                failed = failed or time.monotonic()
+                if time.monotonic() - failed > patience:
+                    return True
+    return False
 
 
 def stop(world: World, threads: list[threading.Thread], working: set[int]) -> None:

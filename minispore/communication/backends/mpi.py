@@ -7,7 +7,7 @@ import numpy as np
 
 from minispore.communication import segment
 from minispore.communication.backends import start
-from minispore.communication.board import ENDED, FAILED, Board
+from minispore.communication.board import ENDED, FAILED, STATE, Board
 from minispore.communication.room import Node
 
 SPIN = 200              # polls before a waiting rank gives its core away, where there is a core for each rank
@@ -100,6 +100,16 @@ class MpiTransport:
             os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
         else:
             time.sleep(5e-5)
+
+    def unclaimed(self):
+        known = [r for r in range(self.size) if r not in self.board.unknown]
+        while (self.board.rows[known, STATE] < ENDED).any():        # the others would be waited for in MPI's end anyway
+            time.sleep(1e-3)
+        status = self.MPI.Status()
+        found = any(self.comm.Iprobe(self.MPI.ANY_SOURCE, self.MPI.ANY_TAG, status) for _ in range(20))
+        if not found or (self.board.rows[known, STATE] == FAILED).any():
+            return []
+        return [(status.source, status.tag, status.Get_count(self.MPI.BYTE))]
 
     def end(self, failed):
         self.board.set(FAILED if failed else ENDED)

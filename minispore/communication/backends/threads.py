@@ -106,6 +106,10 @@ class ThreadTransport:
         if self.world.stopped:
             raise KeyboardInterrupt
 
+    def unclaimed(self):
+        with self.world.lock:
+            return [(source, tag, m.nbytes) for (source, tag), queue in self.world.mail[self.rank].items() for m in queue]
+
     def end(self, failed):
         world = self.world
         with world.lock:
