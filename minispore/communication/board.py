@@ -18,7 +18,7 @@ MESSAGES = {OPS.index("Send"), OPS.index("Receive")}
 RUNNING, WAITING, ENDED, FAILED = 0, 1, 2, 3
 STATE, GROUP, SEQUENCE, OP, DTYPE, COUNT, DETAIL, DONE, NOTED = range(9)
 COLUMNS = 9
-NOTE = 192              # bytes of a note
+NOTE = 256              # bytes of a note
 SETTLE = 0.15           # seconds in which the others may still come to write theirs
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",

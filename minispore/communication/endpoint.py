@@ -132,7 +132,9 @@ class Handle:
         e = self.endpoint.record.event(self.slot)
         where = (f"to rank {e.peers[0]}" if e.op == "Send" else f"from rank {e.peers[0]}" if e.op == "Receive" else
                  f"number {e.sequence}")
-        return f"{e.op}({e.detail}) {where} of group {e.group}, {e.count} × {e.dtype}"
+        others = [h for h in self.endpoint.pending if h is not self]
+        return f"{e.op}({e.detail}) {where} of group {e.group}, {e.count} × {e.dtype}" + (
+            f" (and {len(others)} more under way, from {self.endpoint.record.event(others[0].slot).op} on)" if others else "")
 
     def advance(self) -> bool:
         """Run the algorithm as far as it goes without waiting; whether it went anywhere."""
