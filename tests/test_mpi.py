@@ -56,6 +56,30 @@ print("all right")
 """
 
 
+SELECTION = """
+import os
+import numpy as np
+os.environ["MINISPORE_ALGORITHM"] = "rabenseifner" if os.environ["RANK_ID"] == "0" else "tree"
+os.environ["MINISPORE_NODE_SIZE"] = "2" if os.environ["RANK_ID"] == "0" else "1"
+from minispore.communication import communicator, init, selection
+from minispore.communication.algorithms import ALGORITHMS
+init()
+c = communicator()
+assert not c.endpoint.record.events and c.nodes == ((0, 1), (2,)), c.nodes
+assert (c.all_reduce(np.full(9, c.rank)).wait() == 3).all()
+(call,) = c.endpoint.record.collectives()
+assert call.algorithm == "rabenseifner", call
+x = [np.random.default_rng(r).integers(0, 9, (30_000, 3)) for r in range(3)]
+for name in sorted({name for by_name in ALGORITHMS.values() for name in by_name}):
+    with selection.algorithm(name):
+        handles = [c.all_reduce(x[c.rank]), c.all_gather(x[c.rank]), c.all_to_all(x[c.rank]), c.broadcast(x[c.rank], 1)]
+        total, whole, swapped, one = [h.wait() for h in handles]
+    assert (total == sum(x)).all() and (whole == np.concatenate(x)).all() and (one == x[1]).all(), name
+    assert (swapped == np.concatenate([s[c.rank * 10_000:(c.rank + 1) * 10_000] for s in x])).all(), name
+print("all right")
+"""
+
+
 def msrun(folder, n, code, **env):
     script = Path(folder, "program.py")
     script.write_text(code)
@@ -133,3 +157,8 @@ assert (got == 0).all()
 def test_a_late_rank_keeps_others_waiting_though_some_have_ended(tmp_path):
     """In the tree rank 0 gives to 1 and 2 and ends, while 1 still waits for 3 to take its message, too large to go unasked."""
     msrun(tmp_path, 4, LATE)
+
+
+def test_rank_0_chooses_algorithms_for_all(tmp_path):
+    """The ranks' environments differ; then every algorithm, with messages of MPI."""
+    assert msrun(tmp_path, 3, SELECTION).count("all right") == 3

@@ -168,6 +168,7 @@ def test_the_next_thread_ranks_start_at_once(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["sys.exit(0)", "time.sleep(30)"])
 def test_mpiexec_with_a_rank_that_never_calls_init(tmp_path, how):
+    before = set(os.listdir("/dev/shm"))
     script = tmp_path / "absent.py"
     script.write_text(START + f"if os.environ['RANK_ID'] == '1':\n    {how}\nms.init()\n")
     begun = time.monotonic()
@@ -175,6 +176,7 @@ def test_mpiexec_with_a_rank_that_never_calls_init(tmp_path, how):
                           capture_output=True, text=True, timeout=60, env={**os.environ, "MINISPORE_TIMEOUT": str(TIMEOUT)})
     assert done.returncode != 0 and time.monotonic() - begun < 2 * TIMEOUT + 20
     said = "rank 1: has ended" if "exit" in how else "rank 1: has not called init() yet"
+    assert not {f for f in set(os.listdir("/dev/shm")) - before if f.startswith("mpich")}
     assert done.stderr.count("waits in init() since 2 s (MINISPORE_TIMEOUT)") == 1 and said in done.stderr
 
 

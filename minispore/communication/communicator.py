@@ -2,13 +2,14 @@
 
 A call returns a Handle at once; its wait() gives the result. Which algorithm does the work is selection's choice.
 """
+from functools import cached_property
 from zlib import crc32
 
 import numpy as np
 
 from minispore.common.errors import CollectiveError
 from minispore.communication import board, selection
-from minispore.communication.algorithms import ALGORITHMS, messages
+from minispore.communication.algorithms import message_in, message_out
 from minispore.communication.endpoint import Endpoint, Handle, Link
 from minispore.communication.ring import ALL, DTYPE_IDS, OP_IDS
 from minispore.communication.room import Meeting, Opening
@@ -32,12 +33,26 @@ class Communicator:
         self.group_id = endpoint.record.group(name, self.ranks)
         self.sequence = 0
         self.codes: dict[tuple, int] = {}
+        self.chooser, self.chosen = None, {}
 
-    @property
+    @cached_property
+    def nodes(self) -> tuple[tuple[int, ...], ...]:
+        """The places of the group by node."""
+        return selection.nodes_of(self.ranks)
+
+    @cached_property
+    def locality(self) -> str:
+        """How far the ranks are from one another (selection.LOCALITIES)."""
+        if len(self.nodes) > 1 and min(map(len, self.nodes)) > 1:
+            return "nodes"
+        transport = self.endpoint.transport
+        near = transport.node and self.size > 1 and len(self.nodes) == 1 and transport.node.reaches(self.ranks)
+        return "shared" if near else transport.locality
+
+    @cached_property
     def room(self):
-        """Where the group meets in shared memory; None if it can't."""
-        node = self.endpoint.transport.node
-        return node.room(self.code, self.ranks) if node and self.size > 1 else None
+        """Where the group meets, if its locality is "shared"."""
+        return self.endpoint.transport.node.room(self.code, self.ranks)
 
     def split(self, ranks, name: str) -> "Communicator":
         """A communicator of some of the ranks (world numbers)."""
@@ -58,8 +73,8 @@ class Communicator:
 
     def all_reduce_now(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> np.ndarray:
         """all_reduce(...).wait(), with less ado where the ranks share memory and nothing else is under way."""
-        if self.endpoint.pending or self.size == 1 or x.dtype not in kernels.COMPILED or op not in kernels.OPS or not (
-                room := self.room) or room.missing or selection.choose("AllReduce", self.size, x.nbytes, True) != "shared":
+        if (self.endpoint.pending or x.dtype not in kernels.COMPILED or op not in kernels.OPS
+                or self._choose("AllReduce", x.nbytes) != "shared" or (room := self.room).missing):
             return self.all_reduce(x, op, out, name).wait()
         x, out = _contiguous(x), np.empty(x.shape, x.dtype) if out is None else out
         record, alike = self.endpoint.record, self._alike("AllReduce", x, op)
@@ -83,7 +98,7 @@ class Communicator:
                 return
             if x is not out:
                 np.copyto(out, x)
-            yield from ALGORITHMS["AllReduce"][algorithm](link, out.reshape(-1), kernels.accumulate(_sums(op)))
+            yield from selection.function("AllReduce", algorithm)(link, out.reshape(-1), kernels.accumulate(_sums(op)))
             self._average(op, out)
         return self._start("AllReduce", x, op, algorithm, steps, lambda: out, name, slot)
 
@@ -96,7 +111,7 @@ class Communicator:
 
         def steps(link):
             flat = [c.reshape(-1) for c in chunks]
-            yield from ALGORITHMS["ReduceScatter"][algorithm](link, flat, kernels.accumulate(_sums(op)))
+            yield from selection.function("ReduceScatter", algorithm)(link, flat, kernels.accumulate(_sums(op)))
             self._average(op, mine)
         return self._start("ReduceScatter", work, _reduction(op), algorithm, steps, lambda: mine)
 
@@ -117,7 +132,7 @@ class Communicator:
         out, algorithm = np.array(x, order="C"), self._choose("Reduce", x.nbytes)
 
         def steps(link):
-            yield from ALGORITHMS["Reduce"][algorithm](link, out.reshape(-1), root, kernels.accumulate(_sums(op)))
+            yield from selection.function("Reduce", algorithm)(link, out.reshape(-1), root, kernels.accumulate(_sums(op)))
             self._average(op, out)
         return self._start("Reduce", out, f"{_reduction(op)}, root {root}", algorithm, steps, lambda: out)
 
@@ -152,17 +167,21 @@ class Communicator:
     def send(self, x: np.ndarray, to: int, tag: int = 0) -> Handle:
         """x as one message. It is copied, so the handle need not be waited for."""
         data = np.array(x, order="C").reshape(-1)
-        return self._message("Send", data, to, tag, messages.message_out, lambda: None)
+        return self._message("Send", data, to, tag, message_out, lambda: None)
 
     def receive(self, shape, dtype, source: int, tag: int = 0) -> Handle:
         """The next message of this tag from `source`, of exactly this shape and dtype."""
         out = np.empty(shape, dtype)
-        return self._message("Receive", out.reshape(-1), source, tag, messages.message_in, lambda: out)
+        return self._message("Receive", out.reshape(-1), source, tag, message_in, lambda: out)
 
     # ---- how a communication begins ------------------------------------------------------------------
 
     def _choose(self, op: str, nbytes: int) -> str:
-        return selection.choose(op, self.size, nbytes, self.room is not None)
+        if (now := selection.current()) is not self.chooser:
+            self.chooser, self.chosen = now, {}
+        if (op, nbytes) not in self.chosen:
+            self.chosen[op, nbytes] = selection.choose(op, self.size, nbytes, self.locality)
+        return self.chosen[op, nbytes]
 
     def _alike(self, op: str, x: np.ndarray, detail: str) -> int:
         """A number for what must agree on all ranks."""
@@ -174,12 +193,12 @@ class Communicator:
     def _run(self, op, x, detail, args, result, name="") -> Handle:
         """A collective that is an algorithm and nothing else."""
         algorithm = self._choose(op, x.nbytes)
-        return self._start(op, x, detail, algorithm, lambda link: ALGORITHMS[op][algorithm](link, *args), result, name)
+        return self._start(op, x, detail, algorithm, lambda link: selection.function(op, algorithm)(link, *args), result, name)
 
     def _start(self, op, x, detail, algorithm, steps, result, name="", slot=None) -> Handle:
         self.sequence += 1
         # All that must agree is in the tag: messages of calls that differ never meet.
-        tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail)
+        tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail, algorithm)
         if algorithm == "shared":
             alike, run = self._alike(op, x, detail), steps
             steps = lambda link: in_turn(link.room, alike, run(link))       # noqa: E731

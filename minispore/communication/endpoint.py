@@ -11,6 +11,7 @@ import numpy as np
 
 from minispore.common.errors import CollectiveError
 from minispore.communication import board
+from minispore.communication.algorithms import Within
 from minispore.communication.record import Record
 from minispore.communication.ring import DTYPE_IDS, OP_IDS
 from minispore.communication.room import Meeting, Node, Opening
@@ -23,6 +24,7 @@ class Transport(Protocol):
     rank: int
     size: int
     board: board.Board
+    locality: str               # "threads" or "messages"; see selection.LOCALITIES
     node: Node | None           # memory shared with the ranks beside this one, if there is any
 
     def isend(self, data: np.ndarray, dest: int, tag: int):
@@ -170,6 +172,12 @@ class Handle:
         self.endpoint.progress()
         return self.done
 
+    def then(self, fn: Callable) -> "Handle":
+        """The same handle; its result is what fn makes of the result so far."""
+        before = self.result
+        self.result = lambda: fn(before())
+        return self
+
     def wait(self):
         """The result, once it is there. CollectiveError if it can't come."""
         if not self.done:
@@ -181,9 +189,11 @@ class Link:
     """What an algorithm sees of the group: places 0 … size-1, messages that carry the collective's tag, and the room."""
 
     def __init__(self, comm, sequence: int, tag: int):
-        self.comm, self.sequence, self.tag, self.room = comm, sequence, tag, comm.room
-        self.rank, self.size = comm.rank, comm.size
+        self.comm, self.sequence, self.tag = comm, sequence, tag
+        self.rank, self.size, self.nodes = comm.rank, comm.size, comm.nodes
         self.open: list[tuple[int, int]] = []           # slot in the record, world rank at the other end
+
+    room = property(lambda self: self.comm.room)
 
     def send(self, x: np.ndarray, to: int):
         self._note("send", x, to)
@@ -192,6 +202,10 @@ class Link:
     def receive(self, x: np.ndarray, source: int):
         self._note("receive", x, source)
         return self.comm.endpoint.transport.irecv(x, self.comm.ranks[source], self.tag)
+
+    def within(self, places) -> Within:
+        """A link among these places only, renumbered."""
+        return Within(self, places)
 
     def _note(self, op, x, peer):
         comm, to = self.comm, self.comm.ranks[peer]

@@ -4,6 +4,7 @@ import sys
 
 from minispore.common.errors import CollectiveError
 from minispore.common.state import current
+from minispore.communication import selection
 from minispore.communication.backends.mpi import launched
 from minispore.communication.communicator import TAGS, Communicator
 from minispore.communication.endpoint import Endpoint
@@ -56,8 +57,11 @@ def init(backend_name: str | None = None) -> None:
         return
     if state.transport is None:
         state.transport = _transport()
-    endpoint = Endpoint(state.transport, _record(state.transport))
-    state.world = Communicator(endpoint, tuple(range(endpoint.size)), HCCL_WORLD_COMM_GROUP)
+    record, everyone = _record(state.transport), tuple(range(state.transport.size))
+    if state.transport.size > 1 and state.transport.locality != "threads":     # thread ranks have it from run_ranks
+        # By an endpoint of its own: what the ranks tell one another here isn't in the record.
+        selection.enter(selection.agreed(Communicator(Endpoint(state.transport), everyone, "selection")))
+    state.world = Communicator(Endpoint(state.transport, record), everyone, HCCL_WORLD_COMM_GROUP)
     state.groups = {}
 
 

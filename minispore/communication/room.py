@@ -24,14 +24,18 @@ class Node:
     def __init__(self, rank: int, ranks: list[int], segments: list[Segment], board: Board):
         self.rank, self.segments, self.board = rank, dict(zip(ranks, segments, strict=True)), board
         self.heap = Heap(self.segments[rank], keep=self.segments[rank].size // 4)
-        self.rooms: dict[int, Room | None] = {}
+        self.rooms: dict[int, Room] = {}
         cores = len(os.sched_getaffinity(0))
         self.spin = SPIN if len(ranks) <= cores else 0
 
-    def room(self, code: int, ranks: tuple[int, ...]) -> "Room | None":
-        """The room of a group, the same one each time; None if some of its ranks are elsewhere."""
+    def reaches(self, ranks: tuple[int, ...]) -> bool:
+        """Whether all these ranks share this memory."""
+        return all(r in self.segments for r in ranks)
+
+    def room(self, code: int, ranks: tuple[int, ...]) -> "Room":
+        """The room of a group, the same one each time."""
         if code not in self.rooms:
-            self.rooms[code] = Room(self, code, ranks) if all(r in self.segments for r in ranks) else None
+            self.rooms[code] = Room(self, code, ranks)
         return self.rooms[code]
 
 

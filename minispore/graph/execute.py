@@ -7,6 +7,7 @@ from minispore.common.parameter import Parameter
 from minispore.common.tensor import Tensor
 from minispore.graph import memory
 from minispore.graph.ir import Graph, Value
+from minispore.graph.overlap import Start, Wait, overlap, progress
 
 
 class Program:
@@ -18,7 +19,7 @@ class Program:
 
     def __init__(self, graph: Graph, layouts: list | None = None):
         """layouts: of the outputs that are pieces of logical tensors (see parallel/program.py)."""
-        self.graph = graph
+        self.graph = graph = overlap(graph)
         self.layouts = layouts or [None] * len(graph.outputs)
         self.fresh = any(n.op.fresh for n in graph.nodes)       # random numbers are drawn
         self.parameters: list[Parameter] = list(dict.fromkeys([*graph.parameters, *graph.assigned]))
@@ -26,10 +27,14 @@ class Program:
         self.root = memory.roots(graph, lambda v: v in owned)
         self.in_place = memory.in_place(graph, self.root)
         self.plan = memory.plan(graph, self.root, {graph.assigned[p] for p in self.in_place})
-        self.arena = memory.arena(self.plan.size)
-        self.inputs = [np.empty(v.shape, v.dtype) for v in graph.inputs]
         self.placed = [p._layout for p in self.parameters]
+        self.allocate()
         self.prepare()
+
+    def allocate(self) -> None:
+        """Memory for inputs and intermediate results."""
+        self.arena = memory.arena(self.plan.size)
+        self.inputs = [np.empty(v.shape, v.dtype) for v in self.graph.inputs]
 
     def fits(self) -> bool:
         """Whether the parameters lie as they did when the program was made."""
@@ -42,6 +47,7 @@ class Program:
         at |= {v: p._array for p, v in self.graph.parameters.items()}
         at |= {self.graph.assigned[p]: p._array for p in self.in_place}
         self.calls = []
+        under_way: list = []                    # collectives, begun and not waited for
         for node in self.graph.nodes:
             ins = [self._array(v, at) for v in node.ins]
             if node.outs and node.outs[0] in self.root:
@@ -52,6 +58,12 @@ class Program:
                     at[v] = self._place(v)
             outs = [at[v] for v in node.outs]
             self.calls.append((node.op.runner((*node.ins, *node.outs)), outs[0] if node.single else outs, ins, node))
+            if isinstance(node.op, Start):
+                under_way.append(node)
+            elif isinstance(node.op, Wait):
+                under_way = [n for n in under_way if n.op is not node.op.begun]
+            elif under_way:
+                self.calls.append((progress, None, (), under_way[-1]))
         self.outputs = [self._array(v, at) for v in self.graph.outputs]
         # A new value that is another parameter's old one is taken aside before any parameter changes.
         self.updates = [(p._array, self._array(v, at), v.node is None) for p, v in self.graph.assigned.items()
@@ -63,6 +75,17 @@ class Program:
     def _place(self, v: Value) -> np.ndarray:
         start = self.plan.offset[v]
         return self.arena[start:start + prod(v.shape) * v.dtype.itemsize].view(v.dtype).reshape(v.shape)
+
+    def recover(self) -> None:
+        """After a failure: what is under way keeps the memory in which it may still write, the next run gets another one."""
+        begun = [n.op.handles for n in self.graph.nodes if isinstance(n.op, Start) and n.op.handles]
+        for handles in begun:
+            handles.clear()
+        if begun:
+            self.allocate()
+            for p in self.in_place:
+                p._array = p._array.copy()
+            self.prepare()
 
     def run(self, tensors: list) -> list[Tensor]:
         """Run on these tensors (or arrays); returns new ones, and leaves the parameters changed."""
@@ -80,7 +103,8 @@ class Program:
             with np.errstate(all="ignore"):
                 for call, out, ins, node in self.calls:     # noqa: B007  (the error message wants it)
                     call(out, *ins)
-        except Exception as e:
+        except BaseException as e:
+            self.recover()
             e.add_note(f"while running {node.op}" + (f" of cell {node.scope}" if node.scope else ""))
             raise
         results = [a.copy() for a in self.outputs]

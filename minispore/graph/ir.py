@@ -79,7 +79,7 @@ class Graph:
         for n in self.nodes:
             left = ", ".join(f"{v!r}: {_type(v)}" for v in n.outs)
             args = ", ".join(_argument(v) for v in n.ins)
-            lines.append(f"{left} = {n.op}({args})" + (f"    # {n.scope}" if n.scope else ""))
+            lines.append(f"{left} = {n.op}({args})".removeprefix(" = ") + (f"    # {n.scope}" if n.scope else ""))
         lines += [f"{p.name} := {v!r}" for p, v in self.assigned.items()]
         return "\n".join([*lines, f"return {', '.join(map(_argument, self.outputs))}"])
 

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from minispore.common.errors import CollectiveError
 from minispore.common.state import RankState, enter
+from minispore.communication import selection
 from minispore.communication.backends.threads import ThreadTransport, World
 from minispore.communication.management import leave, unreceived
 
@@ -21,7 +22,8 @@ FAREWELL = 0.5          # seconds for ranks to end when they are told; one aslee
 def run_ranks(fn: Callable, n: int, *args) -> list:
     """Run fn(*args) on n thread ranks and return their results in order of rank.
 
-    Each rank has its own context, seed, random numbers and groups; init() inside fn joins the n ranks. If one fails, the
+    Each rank has its own context, seed, random numbers and groups; init() inside fn joins the n ranks. They take over one
+    thing, the selection of algorithms. If one fails, the
     others' communications fail too, and the first error is raised here with the rank's number as a note. A program in
     which all wait for one another ends with a CollectiveError. Ctrl-C ends all ranks, and shows where the first one was.
 
@@ -35,11 +37,13 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST:
         raise ValueError(f"run_ranks: n={n!r} must be a whole number of ranks from 1 to {MOST}")
     world = World(n)
+    chosen = selection.current()
     results, errors, lock, working = [None] * n, [], threading.Lock(), set(range(n))
 
     def rank_main(rank):
         transport = ThreadTransport(world, rank)
         enter(RankState(launched_rank=rank, launched_size=n, transport=transport))
+        selection.enter(chosen)
         failed = True
         try:
             results[rank] = fn(*args)

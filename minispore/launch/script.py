@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from minispore.common.state import current
-from minispore.communication.backends.mpi import shared_files
+from minispore.communication.backends.start import shared_files
 from minispore.communication.board import FAILED, STATE
 from minispore.communication.management import leave, save_record, unreceived
 from minispore.launch import processes

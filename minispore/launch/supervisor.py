@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from minispore.communication.backends.mpi import shared_files
+from minispore.communication.backends.start import shared_files
 from minispore.communication.ring import remove_rings
 from minispore.launch import environment, processes
 from minispore.launch.line import Caller, Switchboard

@@ -5,6 +5,7 @@ So AllReduce(sum) answers with AllReduce(sum), AllGather with ReduceScatter, Bro
 These ops are for the local view (data and hybrid parallel); a logical program gets its collectives from the compiler.
 """
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -36,6 +37,10 @@ class Collective(Primitive):
 
     def forward(self, *xs):
         raise TypeError(f"{self.name} runs on CPU ranks' arrays; device arrays come with the native backend")
+
+    def cpu(self, out, *xs):
+        for handle in self.post(out, *xs):
+            handle.wait()
 
     def rows(self, x, parts, what="dim 0"):
         if not x.shape or x.shape[0] % parts:
@@ -69,6 +74,9 @@ class Reducing(Collective):
 class AllReduce(Reducing):
     """The reduction of the ranks' tensors, on all of them (MindSpore: `ops.AllReduce`)."""
 
+    def post(self, out, x):
+        return [self.comm.all_reduce(x, self.op, out=out)]
+
     def cpu(self, out, x):
         self.comm.all_reduce_now(x, self.op, out)
 
@@ -82,8 +90,8 @@ class ReduceScatter(Reducing):
     def infer(self, x):
         return Spec((self.rows(x, self.comm.size), *x.shape[1:]), x.dtype)
 
-    def cpu(self, out, x):
-        np.copyto(out, self.comm.reduce_scatter(x, self.op).wait())
+    def post(self, out, x):
+        return [self.comm.reduce_scatter(x, self.op).then(partial(np.copyto, out))]
 
     def gradient(self, x, out, dout):
         gather = AllGather(self.group)
@@ -100,8 +108,8 @@ class AllGather(Collective):
             raise ValueError("AllGather: a scalar has no dim 0 to gather along; reshape it to (1,)")
         return Spec((x.shape[0] * self.comm.size, *x.shape[1:]), x.dtype)
 
-    def cpu(self, out, x):
-        np.copyto(out, self.comm.all_gather(x).wait())
+    def post(self, out, x):
+        return [self.comm.all_gather(x).then(partial(np.copyto, out))]
 
     def gradient(self, x, out, dout):
         return (ReduceScatter("sum", self.group)(dout),)
@@ -120,9 +128,8 @@ class Broadcast(Collective):
                              f"group {self.group}")
         return [Spec(x.shape, x.dtype) for x in xs]
 
-    def cpu(self, out, *xs):
-        for o, handle in [(o, self.comm.broadcast(x, self.root_rank)) for o, x in zip(out, xs, strict=True)]:
-            np.copyto(o, handle.wait())
+    def post(self, out, *xs):
+        return [self.comm.broadcast(x, self.root_rank).then(partial(np.copyto, o)) for o, x in zip(out, xs, strict=True)]
 
     def gradient(self, *xs_outs_douts):
         *_xs, _outs, douts = xs_outs_douts
@@ -143,9 +150,9 @@ class Reduce(Collective):
         _peer(self, self.dest_rank)
         return Spec(x.shape, x.dtype)
 
-    def cpu(self, out, x):
-        result = self.comm.reduce(x, self.dest_rank, self.op).wait()
-        np.copyto(out, result if self.comm.rank == self.dest_rank else 0)
+    def post(self, out, x):
+        mine = self.comm.rank == self.dest_rank
+        return [self.comm.reduce(x, self.dest_rank, self.op).then(lambda result: np.copyto(out, result if mine else 0))]
 
     def gradient(self, x, out, dout):
         if not mstype.is_float(x.dtype):
@@ -173,10 +180,9 @@ class AlltoAll(Collective):
         shape[join] *= self.split_count
         return Spec(tuple(shape), x.dtype)
 
-    def cpu(self, out, x):
+    def post(self, out, x):
         parts = np.stack(np.split(x, self.split_count, self.split_dim))
-        arrived = self.comm.all_to_all(parts).wait()
-        np.concatenate(list(arrived), self.concat_dim, out=out)
+        return [self.comm.all_to_all(parts).then(lambda arrived: np.concatenate(list(arrived), self.concat_dim, out=out))]
 
     def gradient(self, x, out, dout):
         return (AlltoAll(self.split_count, self.concat_dim, self.split_dim, self.group)(dout),)

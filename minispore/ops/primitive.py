@@ -7,13 +7,14 @@ them. What a subclass says:
     infer      shapes and dtypes in, shapes and dtypes out; errors that teach
     forward    the values, written against the array API standard: numpy, CuPy and torch run it alike
     cpu        the same into a buffer that is already there; overridden where the CPU has something faster
+    post       for collectives: begin like `cpu`, and return the handles to wait for, one after the other
     gradient   written with ops, so it traces, and differentiates again
     flops      for the cost model; bytes follow from the shapes
     linear     which inputs may be partial sums together, e.g. Add ((0, 1),), Mul ((0,), (1,))
     local      the op that runs on slices, where it isn't the op itself (Reshape's target, OneHot's offset)
     windows    what a slice of an input must have beyond its own piece (a convolution's neighbouring rows)
 """
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce, wraps
 from math import prod
@@ -79,6 +80,7 @@ class Primitive(Shardable):
     overwrites: ClassVar[bool] = False          # cpu may write into the memory of an input of the output's shape and dtype
     fresh: ClassVar[bool] = False               # its values differ from run to run (random numbers)
     widens: ClassVar[bool] = True               # 16-bit floats are computed in float32 and rounded once
+    post: ClassVar[Callable | None] = None      # post(out, *xs): of a collective that other work may overlap with
 
     # ---- what a subclass says -------------------------------------------------------------------
 
@@ -159,6 +161,10 @@ class Primitive(Shardable):
                     return partial(_widened, self.cpu)
         return self.cpu
 
+    def poster(self, values):
+        """`post` for values of these dtypes."""
+        return self.post if self.runner(values) == self.cpu else partial(_post_widened, self.post)
+
     def bound_rule(self, ins: Sequence, outs: Sequence) -> Rule | None:
         """The rule for these input and output shapes."""
         rule = self.rule(*ins)
@@ -167,9 +173,28 @@ class Primitive(Shardable):
 
 def _widened(cpu, out, *xs) -> None:
     """cpu with 16-bit floats as float32: neither BLAS nor Numba knows them, and sums would end at 65504."""
-    wide = [o.astype(np.float32) if o.dtype in mstype.NARROW else o for o in (out if isinstance(out, list) else (out,))]
-    cpu(wide if isinstance(out, list) else wide[0], *(x.astype(np.float32) if x.dtype in mstype.NARROW else x for x in xs))
-    for o, w in zip(out if isinstance(out, list) else (out,), wide, strict=True):
+    wide = _wide(out)
+    cpu(wide, *map(_wide, xs))
+    _round(out, wide)
+
+
+def _post_widened(post, out, *xs) -> list:
+    """The same for `post`: rounded when the last handle has been waited for."""
+    wide = _wide(out)
+    handles = post(wide, *map(_wide, xs))
+    handles[-1].then(lambda _: _round(out, wide))
+    return handles
+
+
+def _wide(x):
+    """An array, or a list of them, 16-bit floats as float32."""
+    if isinstance(x, list):
+        return list(map(_wide, x))
+    return x.astype(np.float32) if x.dtype in mstype.NARROW else x
+
+
+def _round(out, wide) -> None:
+    for o, w in zip(out, wide, strict=True) if isinstance(out, list) else ((out, wide),):
         if o is not w:
             np.copyto(o, w, casting="unsafe")
 

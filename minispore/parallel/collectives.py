@@ -1,6 +1,7 @@
 """The moves of a redistribution as ops of a rank's program: each knows the ranks it talks to, and how one thread that
 holds all ranks' arrays does the same (`joint`, for the lock-step executor)."""
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -44,6 +45,10 @@ class Between(Primitive):
     def forward(self, *xs):
         raise TypeError(f"{self.name} runs on CPU ranks' arrays; device arrays come with the native backend")
 
+    def cpu(self, out, *xs):
+        for handle in self.post(out, *xs):
+            handle.wait()
+
     def joint(self, xs: list[np.ndarray]) -> list[np.ndarray]:
         """What each of the ranks gets, from what each of them has."""
         raise NotImplementedError(f"{self.name} defines no joint(arrays)")
@@ -57,6 +62,11 @@ class AllReduceOver(Between):
     """
     kind: str = "sum"
     arity, widens = None, True
+
+    def post(self, out, *xs):
+        if isinstance(out, list):
+            return [self.comm.all_reduce(joined(xs), self.kind).then(partial(fill, out))]
+        return [self.comm.all_reduce(xs[0], self.kind, out=out)]
 
     def cpu(self, out, *xs):
         if isinstance(out, list):
@@ -79,12 +89,13 @@ class Along(Between):
 class AllGatherOver(Along):
     """The ranks' tensors joined along `dim`."""
 
-    def cpu(self, out, *xs):
-        everybody = self.comm.all_gather(joined(xs)[None]).wait()
-        at = 0
-        for o, x in zip(out if isinstance(out, list) else [out], xs, strict=True):
-            np.concatenate([row[at:at + x.size].reshape(x.shape) for row in everybody], self.dim, out=o)
-            at += x.size
+    def post(self, out, *xs):
+        def arrange(everybody):
+            at = 0
+            for o, x in zip(out if isinstance(out, list) else [out], xs, strict=True):
+                np.concatenate([row[at:at + x.size].reshape(x.shape) for row in everybody], self.dim, out=o)
+                at += x.size
+        return [self.comm.all_gather(joined(xs)[None]).then(arrange)]
 
     def joint(self, xs):
         return [np.concatenate(xs, self.dim)] * len(xs)
@@ -96,10 +107,11 @@ class ReduceScatterOver(Along):
     kind: str = "sum"
     widens = True
 
-    def cpu(self, out, *xs):
+    def post(self, out, *xs):
+        outs = out if isinstance(out, list) else [out]
         pieces = zip(*(np.split(x, len(self.ranks), self.dim) for x in xs), strict=True)
-        mine = self.comm.reduce_scatter(np.stack(list(map(joined, pieces))), self.kind).wait()
-        fill(out if isinstance(out, list) else [out], mine[0])
+        mine = self.comm.reduce_scatter(np.stack(list(map(joined, pieces))), self.kind)
+        return [mine.then(lambda rows: fill(outs, rows[0]))]
 
     def joint(self, xs):
         return np.split(reduced(self.kind, xs), len(xs), self.dim)
@@ -111,9 +123,9 @@ class AllToAllOver(Along):
     cut: int = 0
     arity = 1
 
-    def cpu(self, out, x):
-        arrived = self.comm.all_to_all(np.stack(np.split(x, len(self.ranks), self.cut))).wait()
-        np.concatenate(list(arrived), self.dim, out=out)
+    def post(self, out, x):
+        parts = np.stack(np.split(x, len(self.ranks), self.cut))
+        return [self.comm.all_to_all(parts).then(lambda arrived: np.concatenate(list(arrived), self.dim, out=out))]
 
     def joint(self, xs):
         parts = [np.split(x, len(xs), self.cut) for x in xs]

@@ -2,24 +2,24 @@
 
 What needs a member of a bucket waits until nothing else is left to do; then the buckets go out.
 """
-from bisect import bisect_right
 from math import prod
 
+from minispore.communication.buckets import limits
 from minispore.graph.ir import Node, Value
 from minispore.parallel.partition import Partitioned, Step
 from minispore.parallel.redistribution import Move
 
-MEGABYTE = 2 ** 20
-AUTO = 64                                       # MB in a bucket where nothing else is asked for
 KEYS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter"}
 
 
-def fuse(cut: Partitioned, comm_fusion: dict | None, indices: list[int], groups: dict[Value, int]) -> None:
-    """Bucket the steps of a program (`comm_fusion` as in set_auto_parallel_context).
+def fuse(cut: Partitioned, settings: dict, groups: dict[Value, int]) -> None:
+    """Bucket the steps of a program.
 
-    indices: all_reduce_fusion_config: where, counted in reduced parameters, a new bucket begins. groups: {gradient or new
+    settings: the parallel context, see communication/buckets.py; indices count reduced parameters. groups: {gradient or new
     value: number given by set_comm_fusion}; equal numbers go together, 0 goes alone.
     """
+    total = {kind: sum(_bytes(s) for s in cut.steps if _kind(s, groups) == kind) for kind in KEYS.values()}
+    limit = {kind: limits(settings, kind, size) for kind, size in total.items()}
     steps: list[Step] = []
     buckets: dict[tuple, list[Step]] = {}
     seen: dict[str, int] = {}                   # how many parameters' there were of each kind
@@ -37,16 +37,16 @@ def fuse(cut: Partitioned, comm_fusion: dict | None, indices: list[int], groups:
                 later.append(step)
                 missing.update(step.outs)
                 continue
-            value = step.outs[0].value if step.outs else None
-            if not isinstance(step.do, Move) or step.do.op not in KEYS or not groups.get(value):
+            kind = _kind(step, groups)
+            if kind is None:
                 steps.append(step)
                 continue
-            move, kind = step.do, KEYS[step.do.op]
+            move, value = step.do, step.outs[0].value
             number = seen.get(kind, 0)
             seen[kind] = number + (value.like is not None)      # the loss isn't a parameter's
-            limit, part = _limit((comm_fusion or {}).get(kind), indices if kind == "allreduce" else [], number)
+            most, part = limit[kind](number)
             key = (move.op, move.axes, move.dim, move.src.kind, value.dtype, groups[value], part)
-            if key in buckets and sum(map(_bytes, buckets[key])) + _bytes(step) > limit:
+            if key in buckets and sum(map(_bytes, buckets[key])) + _bytes(step) > most:
                 send(key)
             buckets.setdefault(key, []).append(step)
             missing.update(step.outs)
@@ -61,14 +61,9 @@ def _in_order(step: Step) -> bool:
     return isinstance(step.do, Node) and step.do.op.effect
 
 
-def _limit(setting: dict | None, indices, number: int) -> tuple[float, int]:
-    """(bytes a bucket may have, which part of the program the number falls into)."""
-    if setting and setting["mode"] == "index":
-        indices = setting["config"] or []
-    if indices:
-        return float("inf"), bisect_right(sorted(indices), number)
-    size = setting["config"] if setting and setting["mode"] == "size" else AUTO
-    return size * MEGABYTE, 0
+def _kind(step: Step, groups) -> str | None:
+    """What comm_fusion calls a step that may be bucketed."""
+    return KEYS.get(step.do.op) if isinstance(step.do, Move) and groups.get(step.outs[0].value) else None
 
 
 def _bytes(step: Step) -> int:

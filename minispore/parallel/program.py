@@ -59,7 +59,7 @@ class Compiler:
                 given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
         pieces = any(p.layout is not None for p in graph.parameters) and not any(v.shape for v in graph.inputs)
         cut = compile_graph(graph, mesh, given, leave(placements, pieces), Sharding.of(self.settings), self.loaded(graph))
-        fuse(cut, self.settings["comm_fusion"], self.settings["all_reduce_fusion_config"], bucketed(graph))
+        fuse(cut, self.settings, bucketed(graph))
         return cut
 
     def loaded(self, graph: Graph) -> dict[Value, list[TensorLayout]]:

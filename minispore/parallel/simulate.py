@@ -11,13 +11,14 @@ from minispore.common.tree import flatten
 from minispore.graph import memory
 from minispore.graph.compile import is_input, trace
 from minispore.graph.ir import Graph
+from minispore.graph.overlap import overlap
 from minispore.graph.passes import simplify
 from minispore.parallel.collectives import Between, sent_values
 from minispore.parallel.lockstep import LockStep
 from minispore.parallel.placement import Placement
 from minispore.parallel.program import Compiler
 
-PASSES = ("trace", "simplify", "complete", "partition", "local")
+PASSES = ("trace", "simplify", "complete", "partition", "local", "overlap")
 
 
 class LocalProgram:
@@ -32,6 +33,8 @@ class LocalProgram:
         self.logical, self.cut, self.global_rank = logical, cut, global_rank
         self.graph = cut.for_rank(global_rank)
         self._shown = {**shown, "partition": cut.show(), "local": self.graph.show()}
+        self.scheduled = overlap(cut.for_rank(global_rank))
+        self._shown["overlap"] = self.scheduled.show()
         layouts = {p: cut.plan.layout[v] for p, v in logical.parameters.items()}
         self.parameters = {p.name: Placement(cut.mesh, logical.parameters[p].shape, layout)
                            for p, layout in layouts.items() if not layout.whole}
@@ -51,14 +54,14 @@ class LocalProgram:
 
     @property
     def memory(self) -> dict[str, int]:
-        owned = {v for n in self.graph.nodes for v in n.outs} | set(self.graph.inputs)
-        arena = memory.plan(self.graph, memory.roots(self.graph, lambda v: v in owned)).size
+        owned = {v for n in self.scheduled.nodes for v in n.outs} | set(self.scheduled.inputs)
+        arena = memory.plan(self.scheduled, memory.roots(self.scheduled, lambda v: v in owned)).size
         held = sum(prod(v.shape) * v.dtype.itemsize for v in self.graph.parameters.values())
         return {"parameters": held, "intermediate": arena, "total": held + arena}
 
     def show(self, after: str = "local") -> str:
         """The program as text after a pass: "trace", "simplify", "complete" (a layout for every value), "partition" (the
-        steps of all ranks), "local" (this rank's nodes)."""
+        steps of all ranks), "local" (this rank's nodes), "overlap" (the same, with collectives begun early)."""
         if after not in self._shown:
             raise ValueError(f"show: {after!r} is no pass; there are {', '.join(PASSES)}")
         return self._shown[after]

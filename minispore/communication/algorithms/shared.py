@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from minispore.communication.algorithms.messages import Accumulate, Steps, split
+from minispore.communication.algorithms.link import Accumulate, Steps, split
 
 
 def stripes(length: int, dtype, room, chunks: int = 1) -> Iterator[slice]:
@@ -130,3 +130,8 @@ def shared_scatter(link, chunks: list[np.ndarray], x: np.ndarray, root: int) -> 
 def shared_barrier(link) -> Steps:
     """Nobody leaves before all have come. Cost α."""
     yield [link.room.meet()]
+
+
+SHARED = {"AllReduce": shared_all_reduce, "ReduceScatter": shared_reduce_scatter, "AllGather": shared_all_gather,
+          "Broadcast": shared_broadcast, "Reduce": shared_reduce, "AlltoAll": shared_all_to_all, "Gather": shared_gather,
+          "Scatter": shared_scatter, "Barrier": shared_barrier}

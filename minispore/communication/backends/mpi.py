@@ -7,6 +7,7 @@ import numpy as np
 
 from minispore.communication import segment
 from minispore.communication.backends import start
+from minispore.communication.backends.start import shared_files
 from minispore.communication.board import ENDED, FAILED, STATE, Board
 from minispore.communication.room import Node
 
@@ -26,18 +27,9 @@ def launched() -> tuple[int, int] | None:
     return None
 
 
-def shared_files(process: int | str = "self") -> set[str]:
-    """Linux: the files in memory by which a process's MPI meets the others; nobody removes them if it is killed."""
-    try:
-        with open(f"/proc/{process}/maps") as maps:
-            paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "/dev/shm/mpich_shm_" in line}
-    except OSError:
-        return set()
-    return {path for path in paths if not path.endswith("(deleted)")}
-
-
 class MpiTransport:
     """This process's end (see endpoint.Transport). Messages are bytes: MPI needn't know our dtypes."""
+    locality = "messages"
 
     def __init__(self):
         said = launched()

@@ -57,8 +57,21 @@ def watch(read: int, parent: int, launcher: int, size: int, patience: float) -> 
                 *(f"  rank {r}: has ended, or is on another node" for r in lost)]
         os.write(2, ("\n".join(text) + "\n").encode())
         time.sleep(0.1)                                 # for the launcher to pass it on
+    for path in shared_files(parent):
+        with suppress(OSError):
+            os.unlink(path)
     with suppress(ProcessLookupError):
         os.kill(parent, signal.SIGKILL)
+
+
+def shared_files(process: int | str = "self") -> set[str]:
+    """Linux: the files in memory by which a process's MPI meets the others; nobody removes them if it is killed."""
+    try:
+        with open(f"/proc/{process}/maps") as maps:
+            paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "/dev/shm/mpich_shm_" in line}
+    except OSError:
+        return set()
+    return {path for path in paths if not path.endswith("(deleted)")}
 
 
 def ranks_of(launcher: int) -> dict[int, int]:

@@ -38,6 +38,7 @@ class World:
 
 class ThreadTransport:
     """One thread rank's end of the World (see endpoint.Transport)."""
+    locality = "threads"
     node = None
 
     def __init__(self, world: World, rank: int):

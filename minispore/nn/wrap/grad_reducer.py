@@ -2,6 +2,7 @@
 from minispore import ops
 from minispore.common.dtype import float32, is_float
 from minispore.common.state import GRAPH_MODE, current
+from minispore.communication.buckets import buckets
 from minispore.communication.management import HCCL_WORLD_COMM_GROUP, communicator
 from minispore.nn.cell import Cell
 from minispore.ops.communication import AllReduce, fused
@@ -10,15 +11,16 @@ from minispore.ops.communication import AllReduce, fused
 class DistributedGradReducer(Cell):
     """Sums gradients over the ranks, or averages them (MindSpore: `nn.DistributedGradReducer`).
 
-    All gradients travel as one message a dtype. Called with a tuple of gradients, it returns them reduced; those of
-    `layerwise_parallel` parameters are left as they are. 16-bit gradients travel as float32 unless
+    Called with a tuple of gradients, it returns them reduced; those of `layerwise_parallel` parameters are left as they are.
+    They travel in buckets, the last layers' first, each a message (communication/buckets.py says how large); in GRAPH_MODE a
+    bucket goes out while the rest of the backward pass still runs. 16-bit gradients travel as float32 unless
     set_auto_parallel_context(gradient_fp32_sync=False).
 
     Args:
         parameters: the gradients' parameters, e.g. optimizer.parameters.
         mean: True: average; None: what set_auto_parallel_context(gradients_mean=…) says when this is made.
         degree: the number to divide by; None: the group's size.
-        fusion_type: accepted as in MindSpore; gradients are always fused.
+        fusion_type: accepted as in MindSpore; which gradients are fused is the parallel context's to say.
         group: name of the group of ranks.
     """
 
@@ -37,21 +39,23 @@ class DistributedGradReducer(Cell):
         self.degree, self.group = degree or size, group
         self.wide = state.parallel["gradient_fp32_sync"]
         self.reduced = [not p.layerwise_parallel for p in parameters]
+        self.settings, self.numbers = state.parallel, [p.comm_fusion for p in parameters]
 
     def construct(self, gradients):
         gradients = tuple(gradients)
         if len(gradients) != len(self.reduced):
             raise ValueError(f"DistributedGradReducer: got {len(gradients)} gradients, it was made for "
                              f"{len(self.reduced)} parameters; pass one for each")
-        chosen = [i for i, reduce in enumerate(self.reduced) if reduce]
+        chosen = [i for i, reduce in enumerate(self.reduced) if reduce][::-1]      # gradients of the last layers come first
         if not chosen:
             return gradients
         sent = [ops.cast(gradients[i], float32) if self.wide and is_narrow(gradients[i].dtype) else gradients[i]
                 for i in chosen]
         out = list(gradients)
-        for i, total in zip(chosen, fused(AllReduce("sum", self.group), sent), strict=True):
-            total = total * (1 / self.degree) if self.mean and is_float(total.dtype) else total
-            out[i] = ops.cast(total, gradients[i].dtype)
+        for bucket in buckets(self.settings, "allreduce", sent, [self.numbers[i] for i in chosen]):
+            for j, total in zip(bucket, fused(AllReduce("sum", self.group), [sent[j] for j in bucket]), strict=True):
+                total = total * (1 / self.degree) if self.mean and is_float(total.dtype) else total
+                out[chosen[j]] = ops.cast(total, gradients[chosen[j]].dtype)
         return tuple(out)
 
 
