@@ -52,6 +52,10 @@ class Board:
     def set(self, state: int) -> None:
         self.rows[self.rank, STATE] = state
 
+    def clear(self) -> None:
+        """As if this rank had not communicated yet."""
+        self.rows[self.rank] = 0
+
     def waits(self) -> None:
         """This rank has waited for long, or for something that can't come: a note says in what, and where in the script."""
         text = ", ".join(filter(None, (self.says(), script_line()))).encode()[:NOTE]
