@@ -61,7 +61,7 @@ def init(backend_name: str | None = None) -> None:
     if state.transport.size > 1 and state.transport.locality != "threads":     # thread ranks have it from run_ranks
         # By an endpoint of its own: what the ranks tell one another here isn't in the record.
         selection.enter(selection.agreed(Communicator(Endpoint(state.transport), everyone, "selection")))
-        endpoint.board.clear()                              # … nor counted
+        state.transport.board.clear()                       # … nor counted
     state.world = Communicator(Endpoint(state.transport, record), everyone, HCCL_WORLD_COMM_GROUP)
     state.groups = {}
 
