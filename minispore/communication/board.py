@@ -1,29 +1,30 @@
 """The board: one row a rank that says what it is doing, in memory all ranks of the node can read.
 
 It is written with a handful of stores a collective and read only by who has waited in vain: from it comes the report
-which rank waits where, and which ones can never come.
+which rank waits where, and which ones can never come. Who waits for long adds a note in words: in what, on which tensor, and at
+which line of the script.
 """
+import time
+from collections.abc import Callable
 from hashlib import blake2b
 
 import numpy as np
+
+from minispore.common.errors import script_line
 
 OPS = ("", "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Gather", "Scatter",
        "Barrier", "Send", "Receive")
 MESSAGES = {OPS.index("Send"), OPS.index("Receive")}
 RUNNING, WAITING, ENDED, FAILED = 0, 1, 2, 3
-STATE, GROUP, SEQUENCE, OP, DTYPE, COUNT, DETAIL, DONE = range(8)
-COLUMNS = 8
+STATE, GROUP, SEQUENCE, OP, DTYPE, COUNT, DETAIL, DONE, NOTED = range(9)
+COLUMNS = 9
+NOTE = 256              # bytes of a note
+SETTLE = 0.15           # seconds in which the others may still come to write theirs
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
           "float64", "bfloat16")
 
-
 ENDINGS = {ENDED: "has ended", FAILED: "has failed"}
-
-
-def call(op: str, sequence: int, count: int, dtype: str, group: str = "its group") -> str:
-    """A collective, in words."""
-    return f"{op} number {sequence} of {group}, {count} × {dtype}"
 
 
 def code(text: str) -> int:
@@ -32,10 +33,16 @@ def code(text: str) -> int:
 
 
 class Board:
-    """rows: int64 (ranks, COLUMNS), shared by the ranks; `unknown` ranks (of other nodes) have no row here."""
+    """memory: uint8 (ranks · BYTES), all zero at first, shared by the ranks. `unknown` ranks (of other nodes) write elsewhere."""
 
-    def __init__(self, rows: np.ndarray, rank: int, unknown: frozenset[int] = frozenset()):
-        self.rows, self.rank, self.unknown = rows, rank, unknown
+    BYTES = COLUMNS * 8 + NOTE          # a rank
+
+    def __init__(self, memory: np.ndarray, rank: int, unknown: frozenset[int] = frozenset()):
+        size = len(memory) // self.BYTES
+        self.rows = memory[:size * COLUMNS * 8].view(np.int64).reshape(size, COLUMNS)
+        self.notes = memory[size * COLUMNS * 8:].reshape(size, NOTE)
+        self.rank, self.unknown = rank, unknown
+        self.says: Callable[[], str] = str          # in words, what this rank is about to wait in
 
     def enter(self, group: int, sequence: int, op: str, dtype: str, count: int, detail: str) -> None:
         """This rank begins a communication."""
@@ -44,6 +51,17 @@ class Board:
 
     def set(self, state: int) -> None:
         self.rows[self.rank, STATE] = state
+
+    def clear(self) -> None:
+        """As if this rank had not communicated yet."""
+        self.rows[self.rank] = 0
+
+    def waits(self) -> None:
+        """This rank has waited for long, or for something that can't come: a note says in what, and where in the script."""
+        text = ", ".join(filter(None, (self.says(), script_line()))).encode()[:NOTE]
+        row = self.rows[self.rank]
+        self.notes[self.rank] = np.frombuffer(text.ljust(NOTE, b"\0"), np.uint8)
+        row[NOTED], row[STATE] = row[DONE] + 1, WAITING         # the note holds until one more communication is complete
 
     def done(self) -> None:
         """This rank has completed one more communication."""
@@ -72,13 +90,18 @@ class Board:
             return f"rank {rank}: on another node"
         row = self.rows[rank]
         done = f"after {row[DONE]} communications"
+        note = bytes(self.notes[rank]).rstrip(b"\0").decode(errors="replace") if row[NOTED] == row[DONE] + 1 else ""
         if row[STATE] in ENDINGS:
-            return f"rank {rank}: {ENDINGS[row[STATE]]} {done}"
-        what = call(OPS[row[OP]], row[SEQUENCE], row[COUNT], DTYPES[row[DTYPE]])
+            return f"rank {rank}: {ENDINGS[row[STATE]]} " + (f"in {note}, " if note and row[STATE] == FAILED else "") + done
         if row[STATE] == WAITING:
-            return f"rank {rank}: waits in {what}, {done}"
+            return f"rank {rank}: waits in {note}, {done}"
         return f"rank {rank}: computes {done}"
 
     def table(self) -> str:
-        """All ranks, a line each."""
+        """All ranks, a line each, after a moment in which those that wait too come to say where. For an error of this rank."""
+        self.waits()
+        until = time.monotonic() + SETTLE
+        known = [r for r in range(len(self.rows)) if r not in self.unknown]
+        while (self.rows[known, STATE] == RUNNING).any() and time.monotonic() < until:
+            time.sleep(0.002)
         return "\n".join(f"  {self.line(r)}" for r in range(len(self.rows)))

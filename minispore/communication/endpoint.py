@@ -39,6 +39,9 @@ class Transport(Protocol):
     def idle(self, waited: float) -> None:
         """Nothing moved for `waited` seconds: let others work. May raise CollectiveError."""
 
+    def unclaimed(self) -> list[tuple[int, int, int]]:
+        """When all ranks have ended: messages to this one that it hasn't received, or one of them (source, tag, bytes)."""
+
     def end(self, failed: bool) -> None:
         """This rank communicates no more."""
 
@@ -62,6 +65,7 @@ class Endpoint:
         return moved
 
     def wait(self, handle: "Handle") -> None:
+        self.board.says = handle.says
         since, looked = perf_counter(), 0.0
         while not handle.done:
             if self.progress():
@@ -92,10 +96,9 @@ class Endpoint:
 
     def look(self, handle: "Handle", waited: float) -> None:
         """Raise if what we wait for can't come, or not in time."""
-        self.board.set(board.WAITING)
+        self.board.waits()
         self.record.waits(handle.slot)
-        e, awaited = self.record.event(handle.slot), handle.awaited()
-        what = f"rank {self.rank} waits in {e.op}({e.detail}) number {e.sequence} of group {e.group} ({e.count} × {e.dtype})"
+        awaited, what = handle.awaited(), f"rank {self.rank} waits in {handle.says()}"
         gone = self.board.gone(awaited)
         other = None if gone else self.board.mismatch(handle.ranks)
         if (gone or other is not None or waited > self.timeout) and self.moves():
@@ -123,7 +126,17 @@ class Handle:
         self.requests: list | None = None
         self.done = False
         endpoint.pending.append(self)
+        endpoint.board.says = self.says
         self.advance()
+
+    def says(self) -> str:
+        """What it is, in words."""
+        e = self.endpoint.record.event(self.slot)
+        where = (f"to rank {e.peers[0]}" if e.op == "Send" else f"from rank {e.peers[0]}" if e.op == "Receive" else
+                 f"number {e.sequence}")
+        others = [h for h in self.endpoint.pending if h is not self]
+        return f"{e.op}({e.detail}) {where} of group {e.group}, {e.count} × {e.dtype}" + (
+            f" (and {len(others)} more under way, from {self.endpoint.record.event(others[0].slot).op} on)" if others else "")
 
     def advance(self) -> bool:
         """Run the algorithm as far as it goes without waiting; whether it went anywhere."""

@@ -2,10 +2,11 @@
 import os
 import sys
 
+from minispore.common.errors import CollectiveError
 from minispore.common.state import current
 from minispore.communication import selection
 from minispore.communication.backends.mpi import launched
-from minispore.communication.communicator import Communicator
+from minispore.communication.communicator import TAGS, Communicator
 from minispore.communication.endpoint import Endpoint
 from minispore.communication.record import Record
 from minispore.communication.ring import remove_rings
@@ -60,6 +61,7 @@ def init(backend_name: str | None = None) -> None:
     if state.transport.size > 1 and state.transport.locality != "threads":     # thread ranks have it from run_ranks
         # By an endpoint of its own: what the ranks tell one another here isn't in the record.
         selection.enter(selection.agreed(Communicator(Endpoint(state.transport), everyone, "selection")))
+        state.transport.board.clear()                       # … nor counted
     state.world = Communicator(Endpoint(state.transport, record), everyone, HCCL_WORLD_COMM_GROUP)
     state.groups = {}
 
@@ -103,6 +105,16 @@ def leave(failed: bool) -> None:
         state.transport.end(failed)
     if state.world is not None:
         state.world.endpoint.record.finish(failed)
+
+
+def unreceived(transport) -> CollectiveError | None:
+    """What to say when all ranks have ended well, but one has sent something that this one never received."""
+    lost = [(source, nbytes) for source, tag, nbytes in transport.unclaimed() if tag >= TAGS]
+    if not lost:
+        return None
+    source, nbytes = lost[0]
+    return CollectiveError(f"rank {transport.rank} has ended and never received the message of {nbytes} bytes that rank {source} "
+                           "sent it. Every send needs a receive of the same tag, shape and dtype")
 
 
 def release() -> None:

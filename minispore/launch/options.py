@@ -22,6 +22,7 @@ class Job:
     start_within: float             # seconds
     end_within: float | None
     as_mindspore: bool
+    init_within: float = 60         # seconds that a rank waits in init() for the others
     simulated_rank: int | None = None       # no job: one process shows the program of this rank
 
     def log(self, rank: int) -> str:
@@ -72,7 +73,7 @@ def parse(argv: list[str] | None = None) -> Job:
         if n < 1 or o.sim_rank_id not in range(-1, n):
             p.error(f"--worker_num={n} --sim_rank_id={o.sim_rank_id}: give a rank from 0 to worker_num - 1")
         return Job(n, script, tuple(args), o.log_dir, o.worker_log_name, frozenset(), (o.master_addr, o.master_port),
-                   o.cluster_time_out, o.timeout, o.as_mindspore, max(o.sim_rank_id, 0))
+                   o.cluster_time_out, o.timeout, o.as_mindspore, simulated_rank=max(o.sim_rank_id, 0))
     if not 1 <= n <= MOST:
         p.error(f"--worker_num={n}: a job on one node has 1 to {MOST} ranks; give such a number")
     if o.local_worker_num not in (None, n) or o.node_rank > 0:
@@ -90,7 +91,8 @@ def parse(argv: list[str] | None = None) -> Job:
     except OSError as e:
         p.error(f"--log_dir={o.log_dir} can't be made ({e.strerror}); give a folder that can be written")
     return Job(n, script, tuple(args), o.log_dir, o.worker_log_name, _shown(p, o, n),
-               (o.master_addr, o.master_port), o.cluster_time_out, o.timeout, o.as_mindspore)
+               (o.master_addr, o.master_port), o.cluster_time_out, o.timeout, o.as_mindspore,
+               float(os.environ.get("MINISPORE_TIMEOUT", 60)))
 
 
 def find_script(p: argparse.ArgumentParser, program: list[str]) -> list[str]:

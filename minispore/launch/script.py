@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 
 from minispore.common.state import current
-from minispore.communication.backends.mpi import shared_files
+from minispore.communication.backends.start import shared_files
 from minispore.communication.board import FAILED, STATE
-from minispore.communication.management import leave, save_record
+from minispore.communication.management import leave, save_record, unreceived
 from minispore.launch import processes
 
 
@@ -33,7 +33,9 @@ def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
         end(failed=False)
         if line:
             line.say("ended")
-        return 0
+        if size == 1 or not (transport := current().transport) or not (error := unreceived(transport)):
+            return 0
+        code = 1
     first = line.failed(code) if line else not another_failed()
     if first:
         explain(error, path)
@@ -58,7 +60,7 @@ def explain(error: BaseException, path: str) -> None:
     if isinstance(error, SystemExit):
         if not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
-    elif not isinstance(error, KeyboardInterrupt):
+    else:
         trace = error.__traceback__
         while trace and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next

@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from minispore.communication.backends.mpi import shared_files
+from minispore.communication.backends.start import shared_files
 from minispore.communication.ring import remove_rings
 from minispore.launch import environment, processes
 from minispore.launch.line import Caller, Switchboard
@@ -19,6 +19,7 @@ from minispore.launch.options import Job
 MARK = "MINISPORE_JOB"      # in the environment of all processes of a job
 TICK = 0.03                 # seconds between two looks at the logs
 GRACE = 2.0                 # seconds for a failed rank to write its traceback
+LAST_WORD = 1.0         # seconds for the first rank to show where it was at Ctrl-C; in C it may hear nothing
 FAREWELL = 20.0             # seconds for ranks to end in order at SIGTERM; schedulers kill after 30
 LEAVE = 10.0                # seconds between the first rank's end and the last; MPI lets them go together
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -32,6 +33,7 @@ class Worker:
     caller: Caller
     alive: bool = True
     joining: bool = False           # it has come to init()
+    since: float = field(default_factory=time.monotonic)        # it is here, or (joining) in init()
     ended: bool = False             # its script has ended well
 
 
@@ -42,6 +44,7 @@ class Verdict:
     code: int
     rank: int | None
     ripe: float                     # when the ranks are to be ended
+    speaker: int | None = None      # whose traceback appears
 
 
 class Supervisor:
@@ -124,17 +127,17 @@ class Supervisor:
         """A message of a rank (see launch/line.py)."""
         match word:
             case "joining":
-                worker.joining = True
+                worker.joining, worker.since = True, time.monotonic()
             case "ended":
                 worker.ended = True
             case "failed":
-                worker.caller.answer("later" if self.verdict else "first")
                 code = int(rest[0])
                 self.decide(f"rank {rank} failed first" + (f", with exit code {code}" if code != 1 else ""), code,
-                            rank, GRACE)
+                            rank, GRACE, speaker=rank)
+                worker.caller.answer("first" if self.verdict.speaker == rank else "later")
             case "over":
                 self.gone(rank, worker, int(rest[0]))
-            case "shown" if rank == self.verdict.rank:
+            case "shown" if rank == self.verdict.speaker:
                 self.verdict.ripe = time.monotonic()
 
     def gone(self, rank: int, worker: Worker, code: int | None) -> None:
@@ -159,18 +162,21 @@ class Supervisor:
     def interrupted(self, number, frame) -> None:
         """Ctrl-C, or somebody ends msrun. At once, for we may be waiting for a full pipe.
 
-        A first SIGTERM goes to the ranks, so that OnRequestExit can save; they die of it if nobody handles it. Those that
-        are still there after FAREWELL, or at a second one, are ended by force.
+        A first SIGTERM goes to the ranks, so that OnRequestExit can save; they die of it if nobody handles it. A first Ctrl-C
+        goes to one rank, which shows where it was. Those that are still there after a while, or at a second signal, are ended
+        by force.
         """
-        asked = number == signal.SIGTERM and self.verdict is None and len(self.workers) == self.job.ranks
-        self.decide(f"{signal.Signals(number).name}: ended all ranks", 128 + number, delay=FAREWELL if asked else 0.0)
+        alive = {rank: worker.pid for rank, worker in sorted(self.workers.items()) if worker.alive}
+        asked = number != signal.SIGHUP and self.verdict is None and len(self.workers) == self.job.ranks and alive
+        patience = 0.0 if not asked else FAREWELL if number == signal.SIGTERM else LAST_WORD
+        speaker = min(alive) if asked and number == signal.SIGINT else None
+        self.decide(f"{signal.Signals(number).name}: ended all ranks", 128 + number, delay=patience, speaker=speaker)
         if not asked:
             return self.kill_all()
         signal.signal(signal.SIGALRM, lambda *_: self.kill_all())
-        signal.alarm(int(FAREWELL))
-        for worker in self.workers.values():
-            if worker.alive:
-                processes.kill(worker.pid, signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, patience)
+        for pid in alive.values() if speaker is None else [alive[speaker]]:
+            processes.kill(pid, number)
 
     def show(self, last: bool = False) -> None:
         try:
@@ -181,10 +187,10 @@ class Supervisor:
 
     # ---- what follows from it -----------------------------------------------------------------------
 
-    def decide(self, text: str, code: int, rank: int | None = None, delay: float = 0.0) -> None:
+    def decide(self, text: str, code: int, rank: int | None = None, delay: float = 0.0, speaker: int | None = None) -> None:
         """The job has failed. Only the first reason counts; the others are its consequences."""
         if self.verdict is None:
-            self.verdict = Verdict(text, code, rank, time.monotonic() + delay)
+            self.verdict = Verdict(text, code, rank, time.monotonic() + delay, speaker)
 
     def check(self) -> None:
         """What no message tells."""
@@ -199,10 +205,16 @@ class Supervisor:
                 missing = ", ".join(str(r) for r in range(job.ranks) if r not in self.workers)
                 self.decide(f"rank {missing} not there after {job.start_within:g} s (--cluster_time_out)", 1)
         absent = [r for r, w in self.workers.items() if w.ended and not w.joining]
-        waiting = [r for r, w in self.workers.items() if w.joining and not w.ended]
+        waiting = sorted(r for r, w in self.workers.items() if w.joining and not w.ended)
         if absent and waiting:
             self.decide(f"rank {waiting[0]} waits in init() for rank {absent[0]}, which ended without "
                         "calling it; every rank must call init(), or none", 1, absent[0])
+        elif waiting and len(self.workers) == job.ranks:
+            absent = [str(r) for r, w in sorted(self.workers.items()) if not w.joining]
+            if absent and now - max(w.since for w in self.workers.values()) > job.init_within:
+                self.decide(f"rank {waiting[0]} waits in init() for rank {', '.join(absent)} since {job.init_within:g} s "
+                            "(MINISPORE_TIMEOUT); every rank must call init(), best in the first lines of the script", 1,
+                            int(absent[0]))
         if self.leaving and now - self.leaving[0] > LEAVE:
             self.decide(f"rank {self.leaving[1]} has left MPI, but others can't", 1, self.leaving[1])
 

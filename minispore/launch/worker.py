@@ -2,6 +2,7 @@
 import argparse
 import faulthandler
 import os
+import signal
 import sys
 import warnings
 
@@ -45,6 +46,7 @@ def redirect(path: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)        # ignored if msrun was started in the background
 
 
 def main(argv: list[str] | None = None) -> int:

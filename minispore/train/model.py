@@ -32,9 +32,11 @@ from minispore.train.callback.monitors import overflowed
 from minispore.train.evaluation import Evaluation, Float32
 from minispore.train.metrics import Loss, get_metrics
 from minispore.train.model_checks import (
+    CALLS,
     amp_level_of,
     check_columns,
     check_dataset,
+    check_equal_calls,
     check_equal_steps,
     check_sink,
     check_valid_frequency,
@@ -351,7 +353,9 @@ class Model:
         if world is None:
             return level
         together = [type(c).__name__ for c in callbacks if c.together]
-        counts, levels, sums = world.all_gather(np.array([[steps or 0, level, crc32(repr(together).encode())]])).wait().T
+        mine = [[steps or 0, level, crc32(repr(together).encode()), CALLS.index(name)]]
+        counts, levels, sums, calls = world.all_gather(np.array(mine)).wait().T
+        check_equal_calls(calls)
         check_equal_steps(name, counts)
         if (sums != sums[0]).any():
             raise RuntimeError(f"{name}: rank {world.rank} has the callbacks {together}, other ranks have others of this kind, "

@@ -42,6 +42,17 @@ def check_dataset(what: str, dataset, world=None) -> None:
         raise ValueError(f"{what} has no batch; check the files, the filters and drop_remainder of batch()")
 
 
+CALLS = "Model.train", "Model.fit", "Model.eval"        # those in which ranks work together
+
+
+def check_equal_calls(calls) -> None:
+    """RuntimeError unless all ranks have come to the same call; `calls` are the places in CALLS."""
+    if any(c != calls[0] for c in calls):
+        listed = ", ".join(f"rank {r} is in {CALLS[c]}" for r, c in enumerate(calls))
+        raise RuntimeError(f"Model: {listed}. In data_parallel and hybrid_parallel all ranks must make the same calls in one "
+                           "order; print or save on one rank alone, but train and evaluate on all")
+
+
 def check_equal_steps(name: str, counts) -> None:
     """RuntimeError unless all ranks, of which `counts` are the numbers of steps, make the same."""
     if any(n != counts[0] for n in counts):

@@ -6,7 +6,9 @@ import time
 import numpy as np
 
 from minispore.communication import segment
-from minispore.communication.board import COLUMNS, ENDED, FAILED, Board
+from minispore.communication.backends import start
+from minispore.communication.backends.start import shared_files
+from minispore.communication.board import ENDED, FAILED, STATE, Board
 from minispore.communication.room import Node
 
 SPIN = 200              # polls before a waiting rank gives its core away, where there is a core for each rank
@@ -25,26 +27,17 @@ def launched() -> tuple[int, int] | None:
     return None
 
 
-def shared_files(process: int | str = "self") -> set[str]:
-    """Linux: the files in memory by which a process's MPI meets the others; nobody removes them if it is killed."""
-    try:
-        with open(f"/proc/{process}/maps") as maps:
-            paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "/dev/shm/mpich_shm_" in line}
-    except OSError:
-        return set()
-    return {path for path in paths if not path.endswith("(deleted)")}
-
-
 class MpiTransport:
     """This process's end (see endpoint.Transport). Messages are bytes: MPI needn't know our dtypes."""
     locality = "messages"
 
     def __init__(self):
-        from mpi4py import MPI
-        self.MPI = MPI
-        self.comm = MPI.COMM_WORLD.Dup()            # our tags can't meet those of a user's own MPI calls
-        self.rank, self.size = self.comm.rank, self.comm.size
         said = launched()
+        with start.watched(said[1] if said else 1):
+            from mpi4py import MPI
+            self.MPI = MPI
+            self.comm = MPI.COMM_WORLD.Dup()        # our tags can't meet those of a user's own MPI calls
+        self.rank, self.size = self.comm.rank, self.comm.size
         if said and said[1] > 1 and self.size == 1:
             raise RuntimeError(
                 f"the launcher says this is rank {said[0]} of {said[1]}, but MPI says it is alone: the launcher belongs "
@@ -66,20 +59,18 @@ class MpiTransport:
         return Node(self.rank, ranks, segment.join(self.rank, ranks, token, local.allgather, NEED), self.board)
 
     def _board(self, node):
-        """Rows in memory that the ranks of this node share."""
+        """In memory that the ranks of this node share."""
         self.node_rank, self.node_size = node.rank, node.size
-        row = COLUMNS * 8
-        window = self.MPI.Win.Allocate_shared(self.size * row if node.rank == 0 else 0, 8, comm=node)
-        memory, _ = window.Shared_query(0)
-        rows = np.frombuffer(memory, np.int64).reshape(self.size, COLUMNS)
+        window = self.MPI.Win.Allocate_shared(self.size * Board.BYTES if node.rank == 0 else 0, 8, comm=node)
+        memory = np.frombuffer(window.Shared_query(0)[0], np.uint8)
         if node.rank == 0:
-            rows[:] = 0
+            memory[:] = 0
         node.Barrier()                              # all have found what they share, so it needs no name any more
         if node.rank == 0:
             for path in shared_files():
                 os.unlink(path)
         here = {r for r in node.allgather(self.rank)}
-        return Board(rows, self.rank, frozenset(range(self.size)) - here), window
+        return Board(memory, self.rank, frozenset(range(self.size)) - here), window
 
     def isend(self, data, dest, tag):
         return self.comm.Isend([data.view(np.uint8), self.MPI.BYTE], dest, tag)
@@ -101,6 +92,16 @@ class MpiTransport:
             os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
         else:
             time.sleep(5e-5)
+
+    def unclaimed(self):
+        known = [r for r in range(self.size) if r not in self.board.unknown]
+        while (self.board.rows[known, STATE] < ENDED).any():        # the others would be waited for in MPI's end anyway
+            time.sleep(1e-3)
+        status = self.MPI.Status()
+        found = any(self.comm.Iprobe(self.MPI.ANY_SOURCE, self.MPI.ANY_TAG, status) for _ in range(20))
+        if not found or (self.board.rows[known, STATE] == FAILED).any():
+            return []
+        return [(status.source, status.tag, status.Get_count(self.MPI.BYTE))]
 
     def end(self, failed):
         self.board.set(FAILED if failed else ENDED)

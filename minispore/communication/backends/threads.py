@@ -8,7 +8,7 @@ from threading import Condition, Lock
 import numpy as np
 
 from minispore.common.errors import CollectiveError
-from minispore.communication.board import COLUMNS, ENDED, FAILED, WAITING, Board
+from minispore.communication.board import ENDED, FAILED, Board
 
 
 class World:
@@ -16,12 +16,14 @@ class World:
 
     def __init__(self, size: int):
         self.size, self.lock = size, Lock()
-        self.rows = np.zeros((size, COLUMNS), np.int64)
+        self.memory = np.zeros(size * Board.BYTES, np.uint8)     # the board
         self.news = [Condition(self.lock) for _ in range(size)]
         self.unread = [False] * size                # something happened to the rank since it last looked
         self.mail: list[dict] = [{} for _ in range(size)]
         self.blocked: set[int] = set()
         self.alive = set(range(size))
+        self.stuck: set[int] = set()                # found waiting for one another, and not told yet
+        self.stopped = False                        # Ctrl-C: nobody communicates any more
 
     def tell(self, rank: int) -> None:
         """Wake a rank. The lock is held."""
@@ -41,9 +43,10 @@ class ThreadTransport:
 
     def __init__(self, world: World, rank: int):
         self.world, self.rank, self.size = world, rank, world.size
-        self.board = Board(world.rows, rank)
+        self.board = Board(world.memory, rank)
 
     def isend(self, data, dest, tag):
+        self.go_on()
         with self.world.lock:
             self.world.mail[dest].setdefault((self.rank, tag), deque()).append(data.copy())
             self.world.tell(dest)
@@ -78,20 +81,35 @@ class ThreadTransport:
         world = self.world
         with world.lock:
             if not world.unread[self.rank]:
-                self.board.set(WAITING)
                 world.blocked.add(self.rank)
                 if world.blocked >= world.alive:    # nobody is left who could send anything
+                    world.stuck |= world.alive
                     world.tell_all()
-                    gone = self.board.gone(range(self.size))
-                    other = self.board.mismatch(range(self.size))
-                    why = f"rank {gone[0]} can't come any more" if gone else "all ranks wait for one another"
-                    if other is not None:
-                        why = f"rank {other} is in another operation; op, dtype, count and root must agree on all ranks"
-                    raise CollectiveError(f"deadlock on rank {self.rank}: {why}. Every receive needs a send, and all ranks "
-                                          f"the same calls in the same order:\n{self.board.table()}")
-                world.news[self.rank].wait(0.05)
+                else:
+                    world.news[self.rank].wait(0.05)
                 world.blocked.discard(self.rank)
             world.unread[self.rank] = False
+            stuck = self.rank in world.stuck
+            world.stuck.discard(self.rank)
+        self.go_on()
+        if stuck:
+            self.board.waits()
+            gone, table = self.board.gone(range(self.size)), self.board.table()
+            other = self.board.mismatch(range(self.size))
+            why = f"rank {gone[0]} can't come any more" if gone else "all ranks wait for one another"
+            if other is not None:
+                why = f"rank {other} is in another operation; op, dtype, count and root must agree on all ranks"
+            raise CollectiveError(f"deadlock on rank {self.rank}: {why}. Every receive needs a send, and all ranks "
+                                  f"the same calls in the same order:\n{table}")
+
+    def go_on(self) -> None:
+        """KeyboardInterrupt if all ranks are to end."""
+        if self.world.stopped:
+            raise KeyboardInterrupt
+
+    def unclaimed(self):
+        with self.world.lock:
+            return [(source, tag, m.nbytes) for (source, tag), queue in self.world.mail[self.rank].items() for m in queue]
 
     def end(self, failed):
         world = self.world
