@@ -14,7 +14,7 @@ from minispore.communication.algorithms import ALGORITHMS
 
 OPS = {"all_reduce": "AllReduce", "reduce_scatter": "ReduceScatter", "all_gather": "AllGather", "broadcast": "Broadcast",
        "all_to_all": "AlltoAll"}
-MESSAGES = [name for name in selection.NAMES if name != "shared" and any(name in ALGORITHMS[op] for op in OPS.values())]
+MESSAGES = sorted({name for op in OPS.values() for name in ALGORITHMS[op]})
 NAMES = ["shared", "private", *MESSAGES, "mpi", "gloo", "copy"]
 ROOT = 0
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from minispore.communication import selection
+from minispore.communication.algorithms import ALGORITHMS
 
 COLUMNS = ["op", "ranks", "bytes", "algorithm", "seconds", "algbw", "busbw", "times_mpi", "rounds", "calls"]
 
@@ -102,7 +103,7 @@ def selection_table(rows: list[dict]) -> dict[str, list]:
         some = list(some)
         n, measured = some[0]["ranks"], {r["algorithm"] for r in some}
         private = "private" if "private" in measured else "shared"
-        names = {name: name for name in selection.NAMES if name != "shared"} | {private: "shared"}
+        names = {name: name for table in ALGORITHMS.values() for name in table} | {private: "shared"}
         found = []
         for where in ("shared", "messages") if private in measured else ("messages",):
             chosen = [(r["bytes"] // (n if op == "AllGather" else 1), names[r["algorithm"]], r["seconds"]) for r in some
@@ -117,7 +118,7 @@ def selection_table(rows: list[dict]) -> dict[str, list]:
 def defaults(op: str) -> list:
     if hasattr(selection, "DEFAULT"):
         return list(selection.DEFAULT[op])
-    return [[None, None, "shared", "shared"], [None, None, "any", selection.MESSAGES[op]]]
+    return selection.DEFAULT[op]
 
 
 def save_selection(rows: list[dict], path) -> None:
