@@ -66,6 +66,22 @@ def test_the_other_collectives(n, k, root):
         assert ba is None
 
 
+@settings(max_examples=25)
+@given(RANKS, st.integers(0, 20), st.sampled_from(["float16", "float32", "float64", "int8", "int64", "uint8"]))
+def test_avg_is_the_sum_divided_whole_numbers_towards_zero(n, length, dtype):
+    x = [data(r, (n * length,), dtype) for r in range(n)]
+    total = reduce(np.add, x)
+    want = (np.trunc(total / n) if total.dtype.kind in "iu" else total / np.asarray(n, dtype)).astype(dtype)
+    def program(c):
+        mine = x[c.rank]
+        return [c.all_reduce(mine, "avg").wait(), c.reduce_scatter(mine, "avg").wait(), c.reduce(mine, 0, "avg").wait()]
+    for r, (everywhere, part, at_root) in enumerate(on_ranks(n, program)):
+        np.testing.assert_array_equal(everywhere, want)
+        np.testing.assert_array_equal(part, want[r * length:(r + 1) * length])
+        if r == 0:
+            np.testing.assert_array_equal(at_root, want)
+
+
 def test_sums_are_the_same_bits_on_every_rank_and_every_time():
     def program(c):
         return c.all_reduce(np.random.default_rng(c.rank).random(1000).astype(np.float32)).wait()
@@ -338,6 +354,8 @@ def test_time_runs_out(monkeypatch):
     (lambda c: ops.NeighborExchange((7,), (), (), ((1,),), ms.float32)((Tensor([1.0]),)), ValueError, "rank 7 is not in"),
     (lambda c: ops.AlltoAll(3)(Tensor(np.ones(6))), ValueError, "split_count 3 must be the group's size, 2"),
     (lambda c: c.all_reduce(np.ones(2), "mean"), ValueError, "not 'mean'"),
+    (lambda c: c.all_reduce(np.ones(2, bool), "avg"), ValueError, "bools have no avg; cast them"),
+    (lambda c: c.all_reduce(np.ones(2, complex)), TypeError, "an array of complex128 can't be sent"),
 ])
 def test_bad_arguments(call, error, message):
     def program(c):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from networks import golden_lenet
 
+from minispore.communication import segment
 from minispore.communication.record import Record
 
 LENET = """
@@ -117,16 +118,69 @@ def test_the_record_of_a_ring_all_reduce(tmp_path):
         assert 0 < call.begin <= call.end
 
 
-@pytest.mark.parametrize("env", [{}, {"MINISPORE_ALGORITHM": "ring"}, {"MINISPORE_SHARED_MEMORY": "0"}],
-                         ids=["shared", "messages", "no shared memory"])
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_every_collective(tmp_path, n, env):
-    assert msrun(tmp_path, n, COLLECTIVES, **env).count("all right") == n
+WAYS = {"shared": {}, "messages": {"MINISPORE_ALGORITHM": "ring"}, "no shared memory": {"MINISPORE_SHARED_MEMORY": "0"}}
+IN_SHORT = {(2, "no shared memory"), (3, "messages"), (5, "shared")}
 
 
-@pytest.mark.parametrize("algorithm", ["shared", "ring"])
-@pytest.mark.parametrize("other", ["c.all_reduce(x.astype('float32'))", "c.all_reduce(x[:3])", "c.all_reduce(x, 'max')",
-                                   "c.all_gather(x)", "c.broadcast(x, 0)"])
+@pytest.mark.parametrize(("n", "way"), [pytest.param(n, way, marks=() if (n, way) in IN_SHORT else pytest.mark.slow)
+                                        for n in (2, 3, 5) for way in WAYS])
+def test_every_collective(tmp_path, n, way):
+    assert msrun(tmp_path, n, COLLECTIVES, **WAYS[way]).count("all right") == n
+
+
+SHARED = """
+import numpy as np
+from minispore.communication import communicator, create_group, init
+init()
+world = communicator()
+n, me = world.size, world.rank
+create_group("back", list(range(n))[::-1])
+for c in (world, communicator("back")):
+    for dtype in ("float32", "float64", "int32", "int64", "float16", "int8"):
+        for op, f in (("sum", np.add), ("max", np.maximum), ("min", np.minimum), ("prod", np.multiply)):
+            for length in (0, 1, n - 1, 1000, 1 << 14, 300_007):
+                x = [np.random.default_rng([r, length]).integers(0, 3, length).astype(dtype) for r in range(n)]
+                want = x[0]
+                for other in x[1:]:
+                    want = f(want, other)
+                # in the heap on all ranks, on some, on none; in place and not; some of it through a handle
+                for mine in ((True, True), (me == 0, True), (me != 0, False), (False, False)):
+                    a, b = (c.empty(length, dtype) if shared else np.empty(length, dtype) for shared in mine)
+                    a[:] = x[me]
+                    got = c.all_reduce_now(a, op, b) if me % 2 else c.all_reduce(a, op, b).wait()
+                    assert got is b and (b == want).all() and (a == x[me]).all(), (dtype, op, length, mine)
+                    assert (c.all_reduce_now(a, op, a) == want).all()
+late = [world.all_reduce(np.full(5, k)) for k in range(4)] + [communicator("back").all_reduce(np.full(100_000, 1.0))]
+assert [h.wait()[0] for h in late[::-1]] == [n, 3 * n, 2 * n, n, 0]
+print("all right")
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_all_reduce_of_arrays_that_others_reach_and_of_private_ones(tmp_path, n):
+    assert msrun(tmp_path, n, SHARED).count("all right") == n
+
+
+def test_memory_that_is_too_small_is_refused_by_all(tmp_path, monkeypatch):
+    """Each rank hears what the others say; none goes on alone, and no file is left."""
+    monkeypatch.setattr(segment, "FOLDER", str(tmp_path))
+    said = "rank 1: no space"
+    with pytest.raises(RuntimeError, match=r"2 ranks on this node need 2\.1 MB of shared memory .* has .* MB free \(rank 1: no "
+                                           r"space\).*docker run --shm-size=1g.*MINISPORE_SHARED_MEMORY=0"):
+        segment.join(0, [0, 1], "few", lambda mine: [mine, said], 1 << 20)
+    with pytest.raises(RuntimeError, match=r"rank 0: .*(No space|too large)"):
+        segment.join(0, [0, 1], "none", lambda mine: [mine, ""], 1 << 62)
+    assert not list(tmp_path.iterdir())
+
+
+OTHERS = ("c.all_reduce(x.astype('float32'))", "c.all_reduce(x[:3])", "c.all_reduce(x, 'max')", "c.all_gather(x)",
+          "c.broadcast(x, 0)")
+DIFFER_IN_SHORT = {(OTHERS[1], "ring"), (OTHERS[2], "shared")}      # tests/test_no_hang.py has more
+
+
+@pytest.mark.parametrize(("other", "algorithm"), [
+    pytest.param(other, how, marks=() if (other, how) in DIFFER_IN_SHORT else pytest.mark.slow)
+    for other in OTHERS for how in ("shared", "ring")])
 def test_ranks_in_different_operations_are_told(tmp_path, other, algorithm):
     script = tmp_path / "differ.py"
     script.write_text("import numpy as np\nfrom minispore.communication import communicator, init\ninit()\nc = communicator()\n"

@@ -3,9 +3,7 @@
 A row is a dict: op, ranks, bytes, algorithm, seconds, rounds, calls; complete() adds algbw, busbw (GB/s) and times_mpi.
 """
 import csv
-import json
 from itertools import groupby
-from pathlib import Path
 
 from minispore.communication import selection
 from minispore.communication.algorithms import ALGORITHMS
@@ -111,18 +109,10 @@ def selection_table(rows: list[dict]) -> dict[str, list]:
             best = [min(group, key=lambda c: c[2])[:2] for _, group in groupby(sorted(chosen), lambda c: c[0])]
             runs = [list(group) for _, group in groupby(best, lambda c: c[1])]
             found += [[n, None if run is runs[-1] else run[-1][0], where, run[0][1]] for run in runs]
-        made[op] = found + defaults(op)
+        made[op] = found + selection.DEFAULT[op]
     return made
 
 
-def defaults(op: str) -> list:
-    if hasattr(selection, "DEFAULT"):
-        return list(selection.DEFAULT[op])
-    return selection.DEFAULT[op]
-
-
 def save_selection(rows: list[dict], path) -> None:
-    """Write the selection table, a row a line, as selection.load reads it."""
-    found = selection_table(rows)
-    ops = (f"{json.dumps(op)}: [\n" + ",\n".join(f"  {json.dumps(row)}" for row in of_op) + "]" for op, of_op in found.items())
-    Path(path).write_text("{" + ",\n".join(ops) + "}\n")
+    """Write the selection table."""
+    selection.save(selection_table(rows), path)

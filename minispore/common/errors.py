@@ -28,9 +28,11 @@ def warn(message: str) -> None:
 
 
 def script_line() -> str:
-    """"file:line" of the user's script from which minispore was called; "" if there is none."""
+    """"file:line" of the user's script from which minispore was called; "" if there is none (the demo is minispore's own)."""
     _, frame = _users_frame()
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+    if frame is None or frame.f_code.co_filename.startswith("<frozen"):
+        return ""
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _users_frame():

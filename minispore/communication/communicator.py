@@ -69,7 +69,7 @@ class Communicator:
     def all_reduce(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> Handle:
         """The sum (…) of x over the ranks, on all of them; into `out`, a contiguous array, if given (it may be x itself)."""
         x, out = _contiguous(x), np.empty(x.shape, x.dtype) if out is None else out
-        return self._all_reduce(x, _reduction(op), out, name)
+        return self._all_reduce(x, _reduction(op, x.dtype), out, name)
 
     def all_reduce_now(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> np.ndarray:
         """all_reduce(...).wait(), with less ado where the ranks share memory and nothing else is under way."""
@@ -113,7 +113,7 @@ class Communicator:
             flat = [c.reshape(-1) for c in chunks]
             yield from selection.function("ReduceScatter", algorithm)(link, flat, kernels.accumulate(_sums(op)))
             self._average(op, mine)
-        return self._start("ReduceScatter", work, _reduction(op), algorithm, steps, lambda: mine)
+        return self._start("ReduceScatter", work, _reduction(op, x.dtype), algorithm, steps, lambda: mine)
 
     def all_gather(self, x: np.ndarray) -> Handle:
         """The ranks' x (k, …) one behind the other: (size·k, …)."""
@@ -134,7 +134,7 @@ class Communicator:
         def steps(link):
             yield from selection.function("Reduce", algorithm)(link, out.reshape(-1), root, kernels.accumulate(_sums(op)))
             self._average(op, out)
-        return self._start("Reduce", out, f"{_reduction(op)}, root {root}", algorithm, steps, lambda: out)
+        return self._start("Reduce", out, f"{_reduction(op, x.dtype)}, root {root}", algorithm, steps, lambda: out)
 
     def all_to_all(self, x: np.ndarray) -> Handle:
         """x (size·k, …): its r-th part goes to rank r; the result's s-th part came from rank s."""
@@ -278,7 +278,9 @@ def _tag(*parts) -> int:
     return crc32(repr(parts).encode()) % TAGS
 
 
-def _reduction(op: str) -> str:
+def _reduction(op: str, dtype) -> str:
+    if op == "avg" and dtype.kind == "b":
+        raise ValueError("bools have no avg; cast them to a float first, or reduce by sum (any) or prod (all)")
     if op not in (*kernels.OPS, "avg"):
         raise ValueError(f"a reduction is one of {', '.join(kernels.OPS)} and avg, not {op!r}")
     return op

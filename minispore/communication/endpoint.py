@@ -75,13 +75,13 @@ class Endpoint:
             if waited - looked > CHECK_EVERY:
                 looked = waited
                 self.look(handle, waited)
-            self.rest(handle.requests or (), waited)
+            self.rest(handle, waited)
 
-    def rest(self, requests, waited: float) -> None:
+    def rest(self, handle: "Handle", waited: float) -> None:
         """Nothing moves: let others work until something may have happened."""
-        if requests and isinstance(requests[0], SHARED):
+        if handle.shared():
             # Not asleep while messages are under way: MPI moves them only when it is called.
-            requests[0].test(2 if all(h.shared() for h in self.pending) else 1)
+            handle.requests[0].test(2 if all(h.shared() for h in self.pending) else 1)
         else:
             self.transport.idle(waited)
 

@@ -80,7 +80,7 @@ def _transport():
 def _record(transport) -> Record:
     """This rank's record: of a process in a file, which survives it, if there is a folder for it."""
     folder = os.environ.get("MINISPORE_RECORD") or os.environ.get(RECORD_FOLDER)
-    if not folder or not _is_process(transport):
+    if not folder or transport.locality == "threads":
         return Record(transport.rank, transport.size)
     try:
         os.makedirs(folder, exist_ok=True)
@@ -92,10 +92,6 @@ def _record(transport) -> Record:
             print(f"minispore: the records of the ranks can't be written to {folder} ({e.strerror}), so they will be lost "
                   "with them; MINISPORE_RECORD names another folder", file=sys.stderr)
         return Record(transport.rank, transport.size)
-
-
-def _is_process(transport) -> bool:
-    return hasattr(transport, "node_rank")
 
 
 def leave(failed: bool) -> None:

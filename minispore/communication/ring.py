@@ -7,7 +7,6 @@ import mmap
 import os
 import platform
 import struct
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from minispore.common.errors import script_line
 from minispore.communication import board
 
 CAPACITY = 32768            # events kept a rank; a LeNet step on 4 ranks makes 13
@@ -35,13 +35,14 @@ OPS = (*board.OPS, "send", "receive")
 OP_IDS = {name: i for i, name in enumerate(OPS)}
 SEND = OP_IDS["send"]       # from here on: messages of a call, not calls
 FULL = 1                    # the id of "...", which stands for all texts that find no room
-PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 class _DtypeIds(dict):
     """dtype -> its index in board.DTYPES; to ask a dtype for its name takes longer than a whole event."""
 
     def __missing__(self, dtype):
+        if dtype.name not in board.DTYPES:
+            raise TypeError(f"an array of {dtype} can't be sent; ranks exchange {', '.join(board.DTYPES)}: cast it first")
         self[dtype] = board.DTYPES.index(dtype.name)
         return self[dtype]
 
@@ -193,13 +194,3 @@ def remove_rings(folder, first: int = 0) -> None:
 def this_host() -> int:
     """A number for this machine: clocks and processes of one machine can be compared."""
     return board.code(platform.node())
-
-
-def script_line() -> str:
-    """Where the script is: the innermost line of the stack outside of minispore."""
-    frame = sys._getframe(1)
-    while frame and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith("<frozen"):     # a script of minispore's own
-        return ""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

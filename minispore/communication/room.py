@@ -6,7 +6,6 @@ so the two stages are used by turns. The loops are in device/kernels/shared.py.
 """
 import os
 from time import sleep
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class Room:
 
     def __init__(self, node: Node, code: int, ranks: tuple[int, ...]):
         from minispore.device.kernels import shared
-        self.kernels: SimpleNamespace = shared
+        self.kernels = shared
         self.node, self.code, self.ranks = node, code, ranks
         self.place, self.size = ranks.index(node.rank), len(ranks)
         segment = node.segments[node.rank]
@@ -121,7 +120,6 @@ class Room:
 
 class Opening:
     """A request: complete when all ranks have made their part of the room, and no earlier communication is at work there."""
-    shared = True
 
     def __init__(self, room: Room):
         self.room = room
@@ -144,7 +142,6 @@ class Opening:
 
 class Meeting:
     """A request: complete when all ranks have come. CollectiveError if they mean to do different things."""
-    shared = True
 
     def __init__(self, room: Room):
         self.room = room

@@ -13,10 +13,17 @@ from contextlib import suppress
 
 import numpy as np
 
+from minispore.common.holes import with_hole
+
 FOLDER = "/dev/shm"
 DIRECTORY = 1 << 14             # bytes: 1,024 entries of (code of the group, place of its room)
 ENTRIES = DIRECTORY // 16
 ALIGN = 128                     # bytes: two cache lines, since neighbours are fetched together
+
+
+def rounded(nbytes: int) -> int:
+    """What a piece of so many bytes takes of a heap."""
+    return -(-max(nbytes, 1) // ALIGN) * ALIGN
 
 
 def possible() -> bool:
@@ -63,7 +70,7 @@ class Heap:
 
     def place(self, nbytes: int) -> int:
         """Where in the segment that many bytes are free; they are taken. OSError if nowhere."""
-        nbytes = -(-max(nbytes, 1) // ALIGN) * ALIGN
+        nbytes = rounded(nbytes)
         fit = min((h for h in self.holes if h[1] >= nbytes), key=lambda h: (h[0] + nbytes > self.taken, h[1]), default=None)
         if fit is None:
             raise OSError(f"no {nbytes} bytes in a row are left of {self.segment.size}")
@@ -75,13 +82,7 @@ class Heap:
 
     def free(self, start: int, nbytes: int) -> None:
         """Take bytes back; neighbouring holes become one."""
-        merged: list[tuple[int, int]] = []
-        for hole in sorted([*self.holes, (start, -(-max(nbytes, 1) // ALIGN) * ALIGN)]):
-            if merged and sum(merged[-1]) == hole[0]:
-                merged[-1] = merged[-1][0], merged[-1][1] + hole[1]
-            else:
-                merged.append(hole)
-        self.holes = merged
+        self.holes = with_hole(self.holes, start, rounded(nbytes))
 
     def empty(self, nbytes: int) -> np.ndarray | None:
         """Bytes that other ranks can reach, free again when nobody looks at them any more. None if there aren't enough."""

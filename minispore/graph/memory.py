@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 
+from minispore.common.holes import with_hole
 from minispore.graph.ir import Graph, Value
 
 ALIGN = 64              # bytes: a cache line, and a vector register
@@ -77,10 +78,10 @@ def plan(graph: Graph, root: dict[Value, Value], elsewhere=frozenset()) -> Plan:
                 free.remove(fit)
                 offset[v] = fit[0]
                 if fit[1] > need:
-                    free = _with(free, fit[0] + need, fit[1] - need)
+                    free = with_hole(free, fit[0] + need, fit[1] - need)
         for v in dying.get(i, ()):
             if v in offset:
-                free = _with(free, offset[v], bytes_of(v))
+                free = with_hole(free, offset[v], bytes_of(v))
     offset |= {u: offset[_end(u, inherited)] for u in inherited}
     return Plan(offset, size)
 
@@ -101,14 +102,3 @@ def arena(size: int) -> np.ndarray:
     raw = np.empty(size + ALIGN, np.uint8)
     skip = -raw.ctypes.data % ALIGN
     return raw[skip:skip + size]
-
-
-def _with(free, start, length):
-    """The holes and one more; neighbours become one."""
-    merged = []
-    for hole in sorted([*free, (start, length)]):
-        if merged and sum(merged[-1]) == hole[0]:
-            merged[-1] = (merged[-1][0], merged[-1][1] + hole[1])
-        else:
-            merged.append(hole)
-    return merged
