@@ -23,9 +23,9 @@ def run_ranks(fn: Callable, n: int, *args) -> list:
     """Run fn(*args) on n thread ranks and return their results in order of rank.
 
     Each rank has its own context, seed, random numbers and groups; init() inside fn joins the n ranks. They take over one
-    thing, the selection of algorithms. If one fails, the
-    others' communications fail too, and the first error is raised here with the rank's number as a note. A program in
-    which all wait for one another ends with a CollectiveError. Ctrl-C ends all ranks, and shows where the first one was.
+    thing, the selection of algorithms. If one fails, the others' communications fail too, and the first error is raised
+    here with the rank's number as a note. A program in which all wait for one another ends with a CollectiveError. Ctrl-C
+    ends all ranks, and shows where the first one was.
 
     >>> from minispore.communication import get_rank, init
     >>> def program():
@@ -98,13 +98,22 @@ def await_all(threads: list[threading.Thread], errors: list) -> bool:
 
 
 def stop(world: World, threads: list[threading.Thread], working: set[int]) -> None:
-    """End all ranks: those that compute have a KeyboardInterrupt raised in them, those that communicate raise one."""
+    """End all ranks: those that communicate raise a KeyboardInterrupt themselves, in those that only compute it is raised.
+
+    In this order: raised in a rank that is about to take the World's lock, it might leave that locked for ever.
+    """
     world.stopped = True
-    for rank in tuple(working):
-        if threads[rank].ident:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threads[rank].ident), ctypes.py_object(KeyboardInterrupt))
     with world.lock:
         world.tell_all()
+    join(threads)
+    for rank in tuple(working):
+        if threads[rank].is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threads[rank].ident), ctypes.py_object(KeyboardInterrupt))
+    join(threads)
+
+
+def join(threads: list[threading.Thread]) -> None:
+    """Wait for the threads to end, but not for long."""
     until = time.monotonic() + FAREWELL
     for t in threads:
         if t.ident:
