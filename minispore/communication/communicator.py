@@ -3,20 +3,21 @@
 A call returns a Handle at once; its wait() gives the result. Which algorithm does the work is selection's choice.
 """
 from functools import cached_property
+from math import prod
 from zlib import crc32
 
 import numpy as np
 
 from minispore.common.errors import CollectiveError
 from minispore.communication import board, selection
-from minispore.communication.algorithms import message_in, message_out
-from minispore.communication.endpoint import Endpoint, Handle, Link
+from minispore.communication.algorithms import message_in, message_out, shared
+from minispore.communication.endpoint import Endpoint
+from minispore.communication.handle import Call, Handle, MessageHandle, RoomHandle
 from minispore.communication.ring import ALL, DTYPE_IDS, OP_IDS
-from minispore.communication.room import Meeting, Opening
 from minispore.device import kernels
 
-ALL_REDUCE = OP_IDS["AllReduce"]
 TAGS = 2 ** 26              # collectives' tags lie below, those of single messages above; MPI allows 2^27 at least
+MOST_CALLS = 4096           # kinds of calls remembered
 
 
 class Communicator:
@@ -32,8 +33,7 @@ class Communicator:
         self.code = board.code(f"{name}{self.ranks}")
         self.group_id = endpoint.record.group(name, self.ranks)
         self.sequence = 0
-        self.codes: dict[tuple, int] = {}
-        self.chooser, self.chosen = None, {}
+        self.chooser, self.calls = None, {}
 
     @cached_property
     def nodes(self) -> tuple[tuple[int, ...], ...]:
@@ -51,8 +51,9 @@ class Communicator:
 
     @cached_property
     def room(self):
-        """Where the group meets, if its locality is "shared"."""
-        return self.endpoint.transport.node.room(self.code, self.ranks)
+        """Where the group meets, if its locality is "shared"; else None."""
+        node = self.endpoint.transport.node
+        return node.room(self.code, self.ranks, self.endpoint.record) if self.locality == "shared" else None
 
     def split(self, ranks, name: str) -> "Communicator":
         """A communicator of some of the ranks (world numbers)."""
@@ -68,101 +69,97 @@ class Communicator:
 
     def all_reduce(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> Handle:
         """The sum (…) of x over the ranks, on all of them; into `out`, a contiguous array, if given (it may be x itself)."""
-        x, out = _contiguous(x), np.empty(x.shape, x.dtype) if out is None else out
-        return self._all_reduce(x, _reduction(op, x.dtype), out, name)
+        x, out = _contiguous(x), self._result(x.shape, x.dtype, out)
+
+        def steps(link, algorithm):
+            if x is not out:
+                np.copyto(out, x)
+            yield from algorithm(link, out.reshape(-1), kernels.accumulate(_sums(op)))
+            self._average(op, out)
+        return self._start("AllReduce", x, out, steps, lambda: out, reduction=op, name=name)
 
     def all_reduce_now(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> np.ndarray:
         """all_reduce(...).wait(), with less ado where the ranks share memory and nothing else is under way."""
-        if (self.endpoint.pending or x.dtype not in kernels.COMPILED or op not in kernels.OPS
-                or self._choose("AllReduce", x.nbytes) != "shared" or (room := self.room).missing):
+        call = self.calls.get(("AllReduce", x.dtype, x.size, op, -1, name))
+        if (call is None or call.plan is None or self.endpoint.pending or self.room.missing or not x.flags.c_contiguous
+                or selection.current() is not self.chooser):
             return self.all_reduce(x, op, out, name).wait()
-        x, out = _contiguous(x), np.empty(x.shape, x.dtype) if out is None else out
-        record, alike = self.endpoint.record, self._alike("AllReduce", x, op)
-        slot = record.begin(ALL_REDUCE, self.group_id, self.sequence + 1, DTYPE_IDS[x.dtype], x.size, ALL, x.nbytes,
-                            record.intern("shared"), record.intern(name or op))
-        status = room.all_reduce(x.reshape(-1), out.reshape(-1), room.kernels.OPS[op], alike, 1)
-        if status != room.kernels.DONE:
-            return self._all_reduce(x, op, out, name, status, slot).wait()
+        if out is None:
+            out = self._result(x.shape, x.dtype)
+        flat, into = (x, out) if x.ndim == 1 else (x.reshape(-1), out.reshape(-1))
         self.sequence += 1
-        record.end(slot)
-        self.endpoint.board.done()
+        if call.machine(self.room.state, call.plan, flat, into, self.sequence, 2):
+            return RoomHandle(self, call, self.sequence, flat, into, lambda: out, begun=True).wait()
         return out
 
-    def _all_reduce(self, x, op, out, name, status=None, slot=None) -> Handle:
-        algorithm = self._choose("AllReduce", x.nbytes) if status is None else "shared"
-
-        def steps(link):
-            compiled = algorithm == "shared" and x.dtype in kernels.COMPILED and op in kernels.OPS
-            if compiled and (yield from quick(link.room, x.reshape(-1), out.reshape(-1), op, self._alike("AllReduce", x, op),
-                                              status)):
-                return
-            if x is not out:
-                np.copyto(out, x)
-            yield from selection.function("AllReduce", algorithm)(link, out.reshape(-1), kernels.accumulate(_sums(op)))
-            self._average(op, out)
-        return self._start("AllReduce", x, op, algorithm, steps, lambda: out, name, slot)
-
-    def reduce_scatter(self, x: np.ndarray, op: str = "sum") -> Handle:
+    def reduce_scatter(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None) -> Handle:
         """x (size·k, …) reduced over the ranks; rank r gets its rows r·k … (r+1)·k."""
         self._divides("ReduceScatter", x)
-        work = np.array(x, order="C")
-        chunks = np.split(work, self.size)
-        mine, algorithm = chunks[self.rank], self._choose("ReduceScatter", x.nbytes)
+        x, out = _contiguous(x), self._result((x.shape[0] // self.size, *x.shape[1:]), x.dtype, out)
 
-        def steps(link):
-            flat = [c.reshape(-1) for c in chunks]
-            yield from selection.function("ReduceScatter", algorithm)(link, flat, kernels.accumulate(_sums(op)))
-            self._average(op, mine)
-        return self._start("ReduceScatter", work, _reduction(op, x.dtype), algorithm, steps, lambda: mine)
+        def steps(link, algorithm):
+            chunks = [c.reshape(-1) for c in np.split(x.copy(), self.size)]
+            yield from algorithm(link, chunks, kernels.accumulate(_sums(op)))
+            out[...] = chunks[self.rank].reshape(out.shape)
+            self._average(op, out)
+        return self._start("ReduceScatter", x, out, steps, lambda: out, reduction=op)
 
-    def all_gather(self, x: np.ndarray) -> Handle:
+    def all_gather(self, x: np.ndarray, out: np.ndarray | None = None) -> Handle:
         """The ranks' x (k, …) one behind the other: (size·k, …)."""
-        out = np.empty((self.size, *x.shape), x.dtype)
-        out[self.rank] = x
-        return self._run("AllGather", x, "", ([o.reshape(-1) for o in out],),
-                         lambda: out.reshape(self.size * x.shape[0], *x.shape[1:]) if x.ndim else out.reshape(-1))
+        x, out = _contiguous(x), self._result((self.size * (x.shape[0] if x.ndim else 1), *x.shape[1:]), x.dtype, out)
 
-    def broadcast(self, x: np.ndarray, root: int) -> Handle:
+        def steps(link, algorithm):
+            chunks = np.split(out.reshape(-1), self.size)
+            chunks[self.rank][...] = x.reshape(-1)
+            return algorithm(link, chunks)
+        return self._start("AllGather", x, out, steps, lambda: out)
+
+    def broadcast(self, x: np.ndarray, root: int, out: np.ndarray | None = None) -> Handle:
         """root's x, on all ranks."""
-        out = np.array(x, order="C")
-        return self._run("Broadcast", out, f"root {root}", (out.reshape(-1), root), lambda: out)
+        x, out = _contiguous(x), self._result(x.shape, x.dtype, out)
+
+        def steps(link, algorithm):
+            out[...] = x
+            return algorithm(link, out.reshape(-1), root)
+        return self._start("Broadcast", x if self.rank == root else out, out, steps, lambda: out, root=root)
 
     def reduce(self, x: np.ndarray, root: int, op: str = "sum") -> Handle:
         """The reduction of x over the ranks, on root; what the others get has no meaning."""
-        out, algorithm = np.array(x, order="C"), self._choose("Reduce", x.nbytes)
+        x, out = _contiguous(x), self._result(x.shape, x.dtype)
 
-        def steps(link):
-            yield from selection.function("Reduce", algorithm)(link, out.reshape(-1), root, kernels.accumulate(_sums(op)))
+        def steps(link, algorithm):
+            out[...] = x
+            yield from algorithm(link, out.reshape(-1), root, kernels.accumulate(_sums(op)))
             self._average(op, out)
-        return self._start("Reduce", out, f"{_reduction(op, x.dtype)}, root {root}", algorithm, steps, lambda: out)
+        return self._start("Reduce", x, out, steps, lambda: out, reduction=op, root=root)
 
-    def all_to_all(self, x: np.ndarray) -> Handle:
-        """x (size·k, …): its r-th part goes to rank r; the result's s-th part came from rank s."""
+    def all_to_all(self, x: np.ndarray, out: np.ndarray | None = None) -> Handle:
+        """x (size·k, …): its r-th part goes to rank r; the result's s-th part came from rank s. out mustn't be x."""
         self._divides("AlltoAll", x)
-        x = np.ascontiguousarray(x)
-        out = np.empty_like(x)
-        parts = tuple([p.reshape(-1) for p in np.split(a, self.size)] for a in (x, out))
-        return self._run("AlltoAll", x, "", parts, lambda: out)
+        x, out = _contiguous(x), self._result(x.shape, x.dtype, out)
+        return self._start("AlltoAll", x, out, lambda link, algorithm: algorithm(
+            link, *(np.split(a.reshape(-1), self.size) for a in (x, out))), lambda: out)
 
     def gather(self, x: np.ndarray, root: int) -> Handle:
         """The ranks' x (k, …) one behind the other, on root: (size·k, …); None on the others."""
-        x = _contiguous(x)
-        out = np.empty((self.size, *x.shape), x.dtype) if self.rank == root else None
-        chunks = [] if out is None else [o.reshape(-1) for o in out]
-        return self._run("Gather", x, f"root {root}", (x.reshape(-1), chunks, root),
-                         lambda: None if out is None else out.reshape(self.size * x.shape[0], *x.shape[1:]) if x.ndim else out)
+        x, at_root = _contiguous(x), self.rank == root
+        rows = self.size * (x.shape[0] if x.ndim else 1) if at_root else 0
+        out = self._result((rows, *x.shape[1:]), x.dtype)
+        return self._start("Gather", x, out, lambda link, algorithm: algorithm(
+            link, x.reshape(-1), np.split(out.reshape(-1), self.size) if at_root else [], root),
+            lambda: out if at_root else None, root=root)
 
     def scatter(self, x: np.ndarray, root: int) -> Handle:
         """root's x (size·k, …), cut along dim 0: rank r gets its r-th part. The others' x says but shape and dtype."""
         self._divides("Scatter", x)
-        x = np.ascontiguousarray(x)
-        out = np.empty((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
-        chunks = [p.reshape(-1) for p in np.split(x, self.size)]
-        return self._run("Scatter", x, f"root {root}", (chunks, out.reshape(-1), root), lambda: out)
+        x, out = _contiguous(x), self._result((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
+        return self._start("Scatter", x, out, lambda link, algorithm: algorithm(
+            link, np.split(x.reshape(-1), self.size), out.reshape(-1), root), lambda: out, root=root)
 
     def barrier(self) -> Handle:
         """Complete when all ranks have called it."""
-        return self._run("Barrier", np.empty(0, np.uint8), "", (), lambda: None)
+        nothing = np.empty(0, np.uint8)
+        return self._start("Barrier", nothing, nothing, lambda link, algorithm: algorithm(link), lambda: None)
 
     def send(self, x: np.ndarray, to: int, tag: int = 0) -> Handle:
         """x as one message. It is copied, so the handle need not be waited for."""
@@ -176,50 +173,65 @@ class Communicator:
 
     # ---- how a communication begins ------------------------------------------------------------------
 
-    def _choose(self, op: str, nbytes: int) -> str:
-        if (now := selection.current()) is not self.chooser:
-            self.chooser, self.chosen = now, {}
-        if (op, nbytes) not in self.chosen:
-            self.chosen[op, nbytes] = selection.choose(op, self.size, nbytes, self.locality)
-        return self.chosen[op, nbytes]
+    def _result(self, shape, dtype, out: np.ndarray | None = None) -> np.ndarray:
+        """out, or a new array for a result: a large one in shared memory if it can be, where others may write it."""
+        if out is not None:
+            return out
+        few = prod(shape) * dtype.itemsize <= shared.FEW
+        return np.empty(shape, dtype) if few or self.locality != "shared" else self.empty(shape, dtype)
 
-    def _alike(self, op: str, x: np.ndarray, detail: str) -> int:
-        """A number for what must agree on all ranks."""
-        key = op, x.dtype, x.size, detail
-        if key not in self.codes:
-            self.codes[key] = 1 + _tag(op, x.dtype.name, x.size, detail)
-        return self.codes[key]
-
-    def _run(self, op, x, detail, args, result, name="") -> Handle:
-        """A collective that is an algorithm and nothing else."""
-        algorithm = self._choose(op, x.nbytes)
-        return self._start(op, x, detail, algorithm, lambda link: selection.function(op, algorithm)(link, *args), result, name)
-
-    def _start(self, op, x, detail, algorithm, steps, result, name="", slot=None) -> Handle:
-        self.sequence += 1
-        # All that must agree is in the tag: messages of calls that differ never meet.
-        tag = _tag(self.code, self.sequence, op, x.dtype, x.size, detail, algorithm)
+    def _call(self, op, dtype, count, reduction="", root=-1, name="", peer=ALL, tag=None) -> Call:
+        """The same object for the same arguments, as long as the selection doesn't change."""
+        if (now := selection.current()) is not self.chooser or len(self.calls) > MOST_CALLS:
+            self.chooser, self.calls = now, {}
+        key = op, dtype, count, reduction, root, name
+        if tag is None and key in self.calls:
+            return self.calls[key]
+        nbytes, detail = count * dtype.itemsize, _detail(reduction, root) if tag is None else f"tag {tag}"
+        algorithm = "message" if tag is not None else selection.choose(op, self.size, nbytes, self._locality(dtype, reduction))
+        texts = map(self.endpoint.record.intern, (algorithm, name or detail))
+        row = (self.group_id, 0, OP_IDS[op], DTYPE_IDS[dtype], count, peer, nbytes, 0, 0, *texts)
+        call = Call(op, detail, dtype, count, nbytes, peer, name, algorithm, row)
         if algorithm == "shared":
-            alike, run = self._alike(op, x, detail), steps
-            steps = lambda link: in_turn(link.room, alike, run(link))       # noqa: E731
-        elif self.size > 1 and self.endpoint.checks:
-            what, run = f"{op}({detail}), {x.size} × {x.dtype.name}", steps
-            steps = lambda link: checked(link, what, run(link))             # noqa: E731
-        return self._begin(op, x, detail, algorithm, self.sequence, tag, ALL, steps, result, name, slot)
+            self._plan(call, reduction, root)
+        if tag is None:
+            self.calls[key] = call
+        return call
+
+    def _locality(self, dtype, reduction) -> str:
+        """The group's, for this: what Numba can't calculate isn't done in shared memory."""
+        uncompiled = reduction and dtype.name in ("float16", "bfloat16")
+        return self.endpoint.transport.locality if uncompiled and self.locality == "shared" else self.locality
+
+    def _plan(self, call: Call, reduction: str, root: int) -> None:
+        """What a call needs that is done in the room. Arrays that are only moved are bytes there."""
+        k, dtype = self.room.kernels, call.dtype if reduction else np.dtype(np.uint8)
+        call.plan = shared.plan(call.op, self.rank, self.size, root, call.nbytes // dtype.itemsize, dtype.itemsize).copy()
+        call.plan[k.EVENT, :len(call.row)] = call.row
+        call.plan[k.HEAD, [k.ALIKE, k.OP]] = 1 + _tag(call.op, call.dtype.name, call.count, call.detail), k.OPS.get(reduction, 0)
+        like = np.empty(0, dtype)
+        call.machine = k.collective.code(self.room.state, call.plan, like, like, 0, 0)
+
+    def _start(self, op, x, out, steps, result, reduction="", root=-1, name="") -> Handle:
+        """A collective. steps(link, algorithm): what it does where it is done by messages."""
+        if reduction:
+            _known(reduction, x.dtype)
+        call = self._call(op, x.dtype, x.size, reduction, root, name)
+        self.sequence += 1
+        if call.plan is not None:
+            flat = (x.reshape(-1), out.reshape(-1)) if reduction else (_bytes(x), _bytes(out))
+            return RoomHandle(self, call, self.sequence, *flat, result)
+        # All that must agree is in the tag: messages of calls that differ never meet.
+        tag = _tag(self.code, self.sequence, op, x.dtype, x.size, call.detail, call.algorithm)
+        run = lambda link: steps(link, selection.function(op, call.algorithm))      # noqa: E731
+        if self.size > 1 and self.endpoint.checks:
+            return MessageHandle(self, call, self.sequence, tag, lambda link: checked(link, call, run(link)), result)
+        return MessageHandle(self, call, self.sequence, tag, run, result)
 
     def _message(self, op, x, peer, tag, steps, result) -> Handle:
+        call = self._call(op, x.dtype, x.size, peer=self.ranks[peer], tag=tag)
         wire = TAGS + _tag(self.code, tag, x.dtype, x.size)
-        return self._begin(op, x, f"tag {tag}", "message", tag, wire, self.ranks[peer],
-                           lambda link: steps(link, x, peer), result)
-
-    def _begin(self, op, x, detail, algorithm, sequence, tag, peer, steps, result, name="", slot=None) -> Handle:
-        endpoint, record = self.endpoint, self.endpoint.record
-        if slot is None:
-            slot = record.begin(OP_IDS[op], self.group_id, sequence, DTYPE_IDS[x.dtype], x.size, peer, x.nbytes,
-                                record.intern(algorithm), record.intern(name or detail))
-        endpoint.board.enter(self.code, sequence, op, x.dtype.name, x.size, detail)
-        link = Link(self, sequence, tag)
-        return Handle(endpoint, slot, self.ranks, link, iter(steps(link)), result)
+        return MessageHandle(self, call, tag, wire, lambda link: steps(link, x, peer), result)
 
     def _average(self, op: str, total: np.ndarray) -> None:
         """Make an average of a sum, in place."""
@@ -234,31 +246,10 @@ class Communicator:
             raise ValueError(f"{op}: dim 0 of shape {x.shape} must divide by the {self.size} ranks of group {self.name}")
 
 
-def in_turn(room, alike: int, steps):
-    """A communication in a room: when all are there, and after the group's earlier ones."""
-    turn = Opening(room)
-    yield [turn]
-    room.next = alike
-    yield from steps
-    turn.leave()
-
-
-def quick(room, x, out, op: str, alike: int, status: int | None = None):
-    """AllReduce by the kernel; whether that could. status: of a kernel that has begun."""
-    kernel, room.next = room.kernels, 0         # the kernel itself says what it is about to do
-    if status is None:
-        status = room.all_reduce(x, out, kernel.OPS[op], alike, 0)
-    while status == kernel.WAITING:
-        yield [Meeting(room)]
-        status = room.all_reduce(x, out, kernel.OPS[op], alike, 0)
-    if status == kernel.MISMATCH:
-        raise room.differ()
-    return status == kernel.DONE
-
-
-def checked(link, what: str, steps):
+def checked(link, call: Call, steps):
     """First a short message to the next rank: what this one is about to do. If each does what the one before it does, all do
     the same. It shows at once what the algorithm's own messages might never show."""
+    what = f"{call.op}({call.detail}), {call.count} × {call.dtype.name}"
     mine, theirs = np.zeros((2, 128), np.uint8)
     text = what.encode()[:128]
     mine[:len(text)] = np.frombuffer(text, np.uint8)
@@ -278,12 +269,15 @@ def _tag(*parts) -> int:
     return crc32(repr(parts).encode()) % TAGS
 
 
-def _reduction(op: str, dtype) -> str:
+def _known(op: str, dtype) -> None:
     if op == "avg" and dtype.kind == "b":
         raise ValueError("bools have no avg; cast them to a float first, or reduce by sum (any) or prod (all)")
     if op not in (*kernels.OPS, "avg"):
         raise ValueError(f"a reduction is one of {', '.join(kernels.OPS)} and avg, not {op!r}")
-    return op
+
+
+def _detail(reduction: str, root: int) -> str:
+    return ", ".join(filter(None, (reduction, f"root {root}" if root >= 0 else "")))
 
 
 def _sums(op: str) -> str:
@@ -292,3 +286,7 @@ def _sums(op: str) -> str:
 
 def _contiguous(x: np.ndarray) -> np.ndarray:
     return x if x.flags.c_contiguous else np.array(x, order="C")
+
+
+def _bytes(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1).view(np.uint8)

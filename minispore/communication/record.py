@@ -109,8 +109,8 @@ class Record(Ring):
         return {(self.rank, to) for to in np.unique(rows[rows[:, OP] == SEND, PEER]).tolist()}
 
     def seconds(self) -> float:
-        """Time this rank spent in communication that has ended, of events no longer kept too."""
-        return (self._header[SPENT] + self._spent()) / 1e9
+        """Time this rank spent in communication that has ended, events no longer kept included."""
+        return self._header[SPENT] / 1e9
 
     def save(self, path) -> None:
         """Write as JSON, one event a line."""
@@ -140,6 +140,8 @@ class Record(Ring):
                                 record.intern(e.algorithm), record.intern(e.detail))
             record.rows[slot, [BEGIN, END]] = _nanoseconds(e.begin), _nanoseconds(e.end)
             record.rows[slot, LINE] = record.intern(e.line)
+        calls = record.rows[(record.rows[:, OP] < SEND) & (record.rows[:, END] > 0)]
+        record.header[SPENT] = (calls[:, END] - calls[:, BEGIN]).sum()
         return record
 
     def table(self) -> str:

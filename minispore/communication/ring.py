@@ -27,7 +27,7 @@ HEADER = 512                # numbers, of which few are used: a page, so that ro
 (MAGIC, VERSION, RANK, SIZE, EVENTS, FIRST, STATE, CLOCK, ROOM, TEXT, PROCESS, HOST, SEEN, SPENT) = range(14)
 # EVENTS: begun so far, whoever wrote them; FIRST: how many of them `clear` has made forgotten; CLOCK: the wall's time minus
 # perf_counter_ns; ROOM: the capacity; TEXT: bytes of text in use; SEEN: when a waiting rank last looked round;
-# SPENT: nanoseconds of the laps before this one
+# SPENT: nanoseconds in communications (not their messages) that have ended
 FORMAT = int.from_bytes(b"minispor", "little"), 1
 ROW = struct.Struct(f"{WIDTH}q")
 
@@ -85,11 +85,8 @@ class Ring:
               detail: int = 0) -> int:
         """A communication or message begins; its slot. op, dtype: places in OPS, board.DTYPES; others: ids of texts."""
         slot = self._header[EVENTS]
-        at = slot % self.capacity
-        if at == 0:
-            self._header[SPENT] += self._spent()
-        ROW.pack_into(self._rows, at * ROW.size, group, sequence, op, dtype, count, peer, nbytes, perf_counter_ns(), 0,
-                      algorithm, detail, 0, 0, 0, 0, slot + 1)
+        ROW.pack_into(self._rows, slot % self.capacity * ROW.size, group, sequence, op, dtype, count, peer, nbytes,
+                      perf_counter_ns(), 0, algorithm, detail, 0, 0, 0, 0, slot + 1)
         self._header[EVENTS] = slot + 1
         return slot
 
@@ -97,7 +94,9 @@ class Ring:
         """It is complete. Nothing happens if its row has gone to another event meanwhile."""
         at = slot % self.capacity * WIDTH
         if self._cells[at + NUMBER] == slot + 1:
-            self._cells[at + END] = perf_counter_ns()
+            self._cells[at + END] = now = perf_counter_ns()
+            if self._cells[at + OP] < SEND:
+                self._header[SPENT] += now - self._cells[at + BEGIN]
 
     def intern(self, text: str) -> int:
         """The id of a text."""
@@ -119,10 +118,11 @@ class Ring:
         return self._ids.setdefault(text, len(self._ids))
 
     def waits(self, slot: int) -> None:
-        """This rank waits for it, and not just since now: note where in the script, and that it still looked round."""
+        """This rank waits for it, and not just since now: note where in the script, and that it still looked round. Slot -1: for
+        one that has no event yet."""
         self._header[SEEN] = perf_counter_ns()
         at = slot % self.capacity * WIDTH
-        if self._cells[at + NUMBER] == slot + 1 and not self._cells[at + LINE]:
+        if slot >= 0 and self._cells[at + NUMBER] == slot + 1 and not self._cells[at + LINE]:
             self._cells[at + LINE] = self.intern(script_line())
 
     def finish(self, failed: bool) -> None:
@@ -141,14 +141,6 @@ class Ring:
             found.append(data[at + 4:at + 4 + n].decode(errors="replace"))
             at += 4 + n
         return found
-
-    def _spent(self) -> int:
-        """Nanoseconds of this lap round the ring."""
-        events = self._header[EVENTS]
-        lap = max(events - 1, 0) // self.capacity * self.capacity
-        rows = self.rows[:events - lap]
-        rows = rows[(rows[:, OP] < SEND) & (rows[:, END] > 0) & (rows[:, NUMBER] > max(lap, self._header[FIRST]))]
-        return int((rows[:, END] - rows[:, BEGIN]).sum())
 
     @classmethod
     def load(cls, path) -> "Ring":

@@ -2,15 +2,16 @@
 
 Everybody has a door there (a flag that counts the meetings it has come to), two headers (what it is about to do) and two
 stages, on which it shows the others something. What is shown before a meeting may be looked at from that meeting until the next,
-so the two stages are used by turns. The loops are in device/kernels/shared.py.
+so the two stages are used by turns. What is done there is data (algorithms/shared.py), and carried out by compiled code
+(device/kernels/shared.py).
 """
 import os
-from time import sleep
 
 import numpy as np
 
 from minispore.common.errors import CollectiveError
-from minispore.communication.board import Board
+from minispore.communication.board import DONE, STATE, Board
+from minispore.communication.ring import BEGIN, END, EVENTS, NUMBER, SEQUENCE, SPENT, WIDTH, Ring
 from minispore.communication.segment import ENTRIES, Heap, Segment
 
 SPIN = 2000                     # looks at a flag before a rank sleeps, if there is a core for each rank
@@ -31,64 +32,60 @@ class Node:
         """Whether all these ranks share this memory."""
         return all(r in self.segments for r in ranks)
 
-    def room(self, code: int, ranks: tuple[int, ...]) -> "Room":
-        """The room of a group, the same one each time."""
+    def room(self, code: int, ranks: tuple[int, ...], record: Ring) -> "Room":
+        """The room of a group, the same one each time. record: where its collectives are written down."""
         if code not in self.rooms:
-            self.rooms[code] = Room(self, code, ranks)
+            self.rooms[code] = Room(self, code, ranks, record)
         return self.rooms[code]
 
 
 class Room:
     """A group's meeting place. It is open when every rank has made its part."""
 
-    def __init__(self, node: Node, code: int, ranks: tuple[int, ...]):
-        from minispore.device.kernels import shared
-        self.kernels = shared
-        self.node, self.code, self.ranks = node, code, ranks
+    def __init__(self, node: Node, code: int, ranks: tuple[int, ...], record: Ring):
+        from minispore.device.kernels import shared as k
+        assert (k.BEGUN, k.ENDED, k.NUMBER, k.SEQUENCE, k.COLUMNS, k.EVENTS, k.SPENT) == (BEGIN, END, NUMBER, SEQUENCE, WIDTH,
+                                                                                       EVENTS, SPENT), "two files must agree"
+        self.kernels, self.node, self.code, self.ranks = k, node, code, ranks
         self.place, self.size = ranks.index(node.rank), len(ranks)
         segment = node.segments[node.rank]
         free = np.flatnonzero(segment.directory[:, 1] == 0)
         if not len(free):
             raise RuntimeError(f"group of ranks {list(ranks)}: this rank is in {ENTRIES} groups already; reuse some")
-        nbytes = shared.STAGES + 2 * shared.STAGE
+        nbytes = k.STAGES + 2 * k.STAGE
         try:
             start = node.heap.place(nbytes)
         except OSError as e:
             raise RuntimeError(f"group of ranks {list(ranks)}: no {nbytes / 1e6:.1f} MB of shared memory for it ({e}). Make "
                                "/dev/shm larger, or set MINISPORE_SHARED_MEMORY=0 to send messages over MPI instead") from e
-        segment.memory[start:start + shared.STAGES] = 0
-        self.state = np.zeros(shared.FIXED + 2 * self.size, np.int64)
-        self.rows, self.blocks = np.zeros(self.size, np.int64), {}
-        self.nap = np.array([0, NAP], np.int64)
-        self.state[shared.ME], self.state[shared.SIZE], self.state[shared.SPIN] = self.place, self.size, node.spin
-        self.state[shared.HEAP], self.state[shared.HEAP_END] = segment.address, segment.address + segment.size
-        self.state[shared.CLOCK] = self.nap.ctypes.data
+        segment.memory[start:start + k.STAGES] = 0
+        self.times, self.scratch = np.array([0, NAP, 0, 0]), np.empty(k.BLOCK, np.uint8)      # how long to sleep; the clock
+        self.state = np.zeros(k.FIXED + 4 * self.size, np.int64)
+        board = node.board.rows[node.rank]
+        for field, value in ((k.ME, self.place), (k.SIZE, self.size), (k.SPIN, node.spin), (k.HEAP, segment.address),
+                             (k.HEAP_END, segment.address + segment.size), (k.TIMES, self.times.ctypes.data),
+                             (k.SCRATCH, self.scratch.ctypes.data), (k.BOARD_STATE, board[STATE:].ctypes.data),
+                             (k.BOARD_DONE, board[DONE:].ctypes.data), (k.RING, record.header.ctypes.data),
+                             (k.RING_ROWS, record.rows.ctypes.data), (k.RING_LENGTH, record.capacity)):
+            self.state[field] = value
+        self.kept = board, record               # the state holds but their addresses
         entry = segment.address + 16 * int(free[0])
-        shared.put(entry + 8, start)
-        shared.put(entry, code)
+        k.put(entry + 8, start)
+        k.put(entry, code)
         self.missing = set(range(self.size))    # places whose part isn't there yet
-        self.queue: list[Opening] = []          # communications of this group, in order; the first is at work
-        self.next = 0                           # what this rank is about to do, for the next meeting's header
+        self.queue: list = []                   # handles of this group, in order; the first is at work
 
     def open(self) -> bool:
         """Whether all ranks have made their part."""
-        shared = self.kernels
+        k = self.kernels
         for p in tuple(self.missing):
             segment = self.node.segments[self.ranks[p]]
             found = np.flatnonzero(segment.directory[:, 0] == self.code)
             if len(found):
-                self.state[shared.FIXED + p] = segment.address + segment.directory[found[0], 1]
-                self.state[shared.FIXED + self.size + p] = segment.address
+                self.state[k.FIXED + p] = segment.address + segment.directory[found[0], 1]
+                self.state[k.FIXED + self.size + p] = segment.address
                 self.missing.discard(p)
         return not self.missing
-
-    # ---- what algorithms do here ---------------------------------------------------------------------
-
-    def meet(self) -> "Meeting":
-        """Come to the next meeting."""
-        self.kernels.come(self.state, self.next)
-        self.next = 0
-        return Meeting(self)
 
     def absent(self) -> list[int]:
         """World ranks that haven't come to this rank's meeting, or not to the room at all."""
@@ -101,54 +98,3 @@ class Room:
         other = self.ranks[int(self.state[self.kernels.OTHER])]
         return CollectiveError(f"rank {self.node.rank} and rank {other} are in different operations; op, dtype, count and root "
                                f"must agree on all ranks:\n{self.node.board.table()}")
-
-    def stage(self, place: int, dtype, ahead: int = 0) -> np.ndarray:
-        """What a place shows at this meeting, or is to show at the next (ahead=1)."""
-        shared = self.kernels
-        segment = self.node.segments[self.ranks[place]]
-        start = int(self.state[shared.FIXED + place]) - segment.address + shared.STAGES
-        start += ((int(self.state[shared.MEETING]) + ahead) & 1) * shared.STAGE
-        return segment.memory[start:start + shared.STAGE].view(dtype)
-
-    def all_reduce(self, x: np.ndarray, out: np.ndarray, op: int, code: int, patience: int) -> int:
-        """The kernel of this name, on flat arrays. Its meetings must be waited for by calling it again."""
-        block = self.blocks.get(x.dtype)
-        if block is None:
-            block = self.blocks[x.dtype] = np.empty(self.kernels.BLOCK // x.itemsize, x.dtype)
-        return self.kernels.all_reduce(self.state, self.rows, block, x, out, op, code, patience)
-
-
-class Opening:
-    """A request: complete when all ranks have made their part of the room, and no earlier communication is at work there."""
-
-    def __init__(self, room: Room):
-        self.room = room
-        room.queue.append(self)
-
-    def test(self, patience: int = 0) -> bool:
-        room = self.room
-        if room.missing and not room.open():
-            if patience > 1:
-                sleep(1e-4)
-            return False
-        if room.queue[0] is not self:
-            room.kernels.met(room.state, patience)      # where the first one stands
-            return False
-        return True
-
-    def leave(self) -> None:
-        self.room.queue.remove(self)
-
-
-class Meeting:
-    """A request: complete when all ranks have come. CollectiveError if they mean to do different things."""
-
-    def __init__(self, room: Room):
-        self.room = room
-
-    def test(self, patience: int = 0) -> bool:
-        kernels = self.room.kernels
-        status = kernels.met_alike(self.room.state, patience)
-        if status == kernels.MISMATCH:
-            raise self.room.differ()
-        return status == kernels.DONE

@@ -22,7 +22,6 @@ from pathlib import Path
 import numpy as np
 
 from minispore.communication.algorithms import ALGORITHMS
-from minispore.communication.algorithms.shared import SHARED
 
 LOCALITIES = ("shared", "nodes", "messages", "threads")
 # shared     the caller can do it in memory that all ranks of the group share (the algorithm "shared", no messages)
@@ -86,7 +85,7 @@ def choose(op: str, size: int, nbytes: int, locality: str) -> str:
 
 def function(op: str, name: str) -> Callable:
     """The generator function that does `op` by the algorithm of this name, or what `use` put in its place."""
-    fn = SHARED[op] if name == "shared" else ALGORITHMS[op][name]
+    fn = ALGORITHMS[op][name]
     return current().replaced.get(fn.__name__, fn)
 
 
@@ -108,7 +107,7 @@ def use(**replacements: Callable):
 
     A replacement runs where the op as a whole takes that algorithm, not where another algorithm is built of it.
     """
-    names = sorted(fn.__name__ for by_name in (*ALGORITHMS.values(), SHARED) for fn in by_name.values())
+    names = sorted(fn.__name__ for by_name in ALGORITHMS.values() for fn in by_name.values())
     for name, fn in replacements.items():
         if name not in names:
             raise ValueError(f"use: there is no algorithm function {name!r}{_near(name, names)}. There are: "

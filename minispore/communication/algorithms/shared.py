@@ -1,137 +1,113 @@
-"""Collectives in memory that the ranks of one node share (room.py): no messages, each rank looks at what the others show.
+"""Collectives in memory that the ranks of one node share (room.py): no messages; a table says who takes what from whose array.
 
-Generators as those over messages; what they yield are meetings. What a rank shows before a meeting the others may look at until
-the next one, so long arrays go in blocks of a stage's length. Sums are made in the order of the ranks, whatever the length.
-Cost: α a meeting, and β for every byte that a rank copies or reads (γ); p ranks, n bytes.
+An array is cut into segments. A Take is: what the arrays of some ranks have as segment `segment`, reduced in the order of the
+ranks, becomes segment `to` of the results of some ranks. A collective is a list of takes for each rank, in two forms:
+
+    direct   every rank reaches all arrays. Meet, take, meet again: 2·α, and no byte is copied but into a result.
+    staged   it reaches only what the others show, so long arrays go stripe by stripe, α each: show, meet, take. Few bytes are
+             one stripe.
+
+The loops that carry this out are in device/kernels/shared.py. Cost: α a meeting; γ a byte that this rank reads or writes; n bytes
+a rank's array, p ranks. Direct AllReduce: 2·α + 2·n·γ whatever p; AllGather, Broadcast, …: see DIRECT, row by row.
 """
-from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from minispore.communication.algorithms.link import Accumulate, Steps, split
+COLUMNS = 16                    # of a plan, as a row of the record has
+LINE = 64                       # bytes of a cache line, which two ranks had better not write both
+FEW = 1 << 14                   # bytes of X up to which one meeting is enough
+X, OUT = 0, 1                   # the two arrays of a rank
 
 
-def stripes(length: int, dtype, room, chunks: int = 1) -> Iterator[slice]:
-    """Slices of at most so many elements that those of `chunks` arrays fit a stage; one, if there are none at all."""
-    width = room.kernels.STAGE // dtype.itemsize // chunks
-    for lo in range(0, max(length, 1), max(width, 1)):
-        yield slice(lo, min(lo + width, length))
+class Take(NamedTuple):
+    """Ranks first … last-1: their segment, reduced, becomes segment `to` of ranks to_first … to_last-1."""
+    first: int
+    last: int
+    segment: int
+    to_first: int
+    to_last: int
+    to: int
 
 
-def show(room, arrays: list[np.ndarray]) -> None:
-    """Put the arrays on this rank's stage, one behind the other."""
-    stage, at = room.stage(room.place, arrays[0].dtype, ahead=1), 0
-    for x in arrays:
-        stage[at:at + len(x)] = x
-        at += len(x)
+class Round(NamedTuple):
+    """Of `array` (X or OUT), cut into segments of `length`, this rank shows `shown` from `first` on, of `abreast` that somebody
+    shows at most; then it takes."""
+    array: int
+    length: int
+    abreast: int
+    first: int
+    shown: int
+    takes: list[Take]
 
 
-def reduce_shown(room, at: slice, out: np.ndarray, accumulate: Accumulate) -> None:
-    """out = the reduction of the same elements of all stages, in order of the ranks."""
-    out[...] = room.stage(0, out.dtype)[at]
-    for p in range(1, room.size):
-        accumulate(out, room.stage(p, out.dtype)[at])
+def direct(op: str, me: int, p: int, root: int) -> list[Take]:
+    """What rank `me` of p does where it reaches all arrays. Where all need the same, each makes its share of it for all."""
+    everyone, own, the_root = (0, p), (me, me + 1), (root, root + 1)
+    return {"AllReduce": [Take(*everyone, me, *everyone, me)],
+            "ReduceScatter": [Take(*everyone, me, *own, 0)],
+            "AllGather": [Take(*own, 0, *everyone, me)],
+            "Broadcast": [Take(*the_root, me, *everyone, me)],
+            "Reduce": [Take(*everyone, me, *the_root, me)],
+            "AlltoAll": [Take(s, s + 1, me, *own, s) for s in range(p)],
+            "Gather": [Take(*own, 0, *the_root, me)],
+            "Scatter": [Take(*the_root, me, *own, 0)],
+            "Barrier": []}[op]
 
 
-def shared_all_reduce(link, x: np.ndarray, accumulate: Accumulate) -> Steps:
-    """x becomes the reduction over all ranks. A block at a time: all show it, each reduces its part and shows that.
+def staged(op: str, me: int, p: int, root: int, count: int, part: int, few: bool) -> list[Round]:
+    """The same where a rank reaches but what the others show. count: elements of X; part: of one of its p segments."""
+    everyone, own, the_root = (0, p), (me, me + 1), (root, root + 1)
+    from_each = [Take(s, s + 1, 0, *own, s) for s in range(p)]
+    whole = [Take(*everyone, 0, *own, 0)]
+    at_root, of_root = me == root, int(me == root)
+    share = Round(X, part, p, 0, p, [Take(*everyone, me, *own, me)])            # reduce this rank's share of the array, and
+    shares = Round(OUT, part, 1, me, 1, [Take(s, s + 1, s, *own, s) for s in range(p)])         # gather everybody's
+    return {"AllReduce": [Round(X, count, 1, 0, 1, whole)] if few else [share, shares],
+            "ReduceScatter": [Round(X, part, p, 0, p, [Take(*everyone, me, *own, 0)])],
+            "AllGather": [Round(X, count, 1, 0, 1, from_each)],
+            "Broadcast": [Round(X, count, 1, 0, of_root, [Take(*the_root, 0, *own, 0)])],
+            "Reduce": [Round(X, count, 1, 0, 1, whole if at_root else [])] if few else
+                      [share, shares if at_root else shares._replace(takes=[])],
+            "AlltoAll": [Round(X, part, p, 0, p, [Take(s, s + 1, me, *own, s) for s in range(p)])],
+            "Gather": [Round(X, count, 1, 0, 1, from_each if at_root else [])],
+            "Scatter": [Round(X, part, p, 0, p * of_root, [Take(*the_root, me, *own, 0)])],
+            "Barrier": []}[op]
 
-    Cost 2·⌈n/stage⌉·α + 4·n·β. (Arrays in the ranks' heaps, and short ones, never come here: see kernels.shared.all_reduce.)
+
+def reached(op: str, p: int, root: int) -> tuple[int, int, int, int]:
+    """Which ranks' X (from, to) and whose OUT (from, to) others read and write when they go about it directly."""
+    takes = [(r, take) for r in range(p) for take in direct(op, r, p, root)]
+    read = {s for r, t in takes for s in range(t.first, t.last) if s != r}
+    written = {d for r, t in takes for d in range(t.to_first, t.to_last) if d != r}
+    return (*_range(read), *_range(written))
+
+
+def _range(places: set[int]) -> tuple[int, int]:
+    return (min(places), max(places) + 1) if places else (0, 0)
+
+
+@lru_cache(maxsize=4096)
+def plan(op: str, me: int, p: int, root: int, count: int, width: int) -> np.ndarray:
+    """All that the kernel must know of a collective on arrays of `count` elements of `width` bytes. int64 (rows, COLUMNS).
+
+    Row 0 is left for the event of the record; row 1: few, number of direct takes, their segments' length, `reached`, whether
+    X may be put into OUT beforehand, number of rounds. Then the direct takes; then, for each round, a row (array, length,
+    abreast, first, shown, number of takes) and its takes.
     """
-    room = link.room
-    for stripe in stripes(len(x), x.dtype, room):
-        block = x[stripe]
-        parts = split(block, room.size)
-        show(room, [block])
-        yield [room.meet()]
-        mine, before = parts[room.place], sum(map(len, parts[:room.place]))
-        reduce_shown(room, slice(before, before + len(mine)), mine, accumulate)
-        show(room, [mine])
-        yield [room.meet()]
-        for p, part in enumerate(parts):
-            if p != room.place:
-                part[...] = room.stage(p, x.dtype)[:len(part)]
+    few, exact = count * width <= FEW, op in ("ReduceScatter", "AlltoAll", "Scatter")
+    part = count // p if exact else _up(-(-count // p), LINE // width)
+    takes, length = direct(op, me, p, root), count if op in ("AllGather", "Gather") else part
+    rounds = staged(op, me, p, root, count, part, few)
+    rows = [(), (few, len(takes), length, *reached(op, p, root), op in ("AllReduce", "Broadcast"), len(rounds)), *takes]
+    for *head, round_takes in rounds:
+        rows += [(*head, len(round_takes)), *round_takes]
+    table = np.zeros((len(rows), COLUMNS), np.int64)
+    for row, values in zip(table, rows, strict=True):
+        row[:len(values)] = values
+    return table
 
 
-def shared_reduce_scatter(link, chunks: list[np.ndarray], accumulate: Accumulate) -> Steps:
-    """chunks[rank] becomes the reduction of that chunk over all ranks. Cost ⌈n/stage⌉·α + 2·n·β."""
-    room = link.room
-    for stripe in stripes(len(chunks[0]), chunks[0].dtype, room, room.size):
-        show(room, [c[stripe] for c in chunks])
-        yield [room.meet()]
-        mine = chunks[room.place][stripe]
-        reduce_shown(room, slice(room.place * len(mine), (room.place + 1) * len(mine)), mine, accumulate)
-
-
-def shared_all_gather(link, chunks: list[np.ndarray]) -> Steps:
-    """Every rank gets all chunks; rank r brings chunks[r]. Cost ⌈n/p/stage⌉·α + n·β."""
-    room, mine = link.room, chunks[link.rank]
-    for stripe in stripes(len(mine), mine.dtype, room):
-        show(room, [mine[stripe]])
-        yield [room.meet()]
-        for p, chunk in enumerate(chunks):
-            if p != room.place:
-                chunk[stripe] = room.stage(p, mine.dtype)[:stripe.stop - stripe.start]
-
-
-def shared_broadcast(link, x: np.ndarray, root: int) -> Steps:
-    """x becomes root's x. Cost ⌈n/stage⌉·α + n·β for each rank."""
-    room = link.room
-    for stripe in stripes(len(x), x.dtype, room):
-        if room.place == root:
-            show(room, [x[stripe]])
-        yield [room.meet()]
-        if room.place != root:
-            x[stripe] = room.stage(root, x.dtype)[:stripe.stop - stripe.start]
-
-
-def shared_reduce(link, x: np.ndarray, root: int, accumulate: Accumulate) -> Steps:
-    """root's x becomes the reduction, which it makes alone. Cost ⌈n/stage⌉·α + (p+1)·n·β."""
-    room = link.room
-    for stripe in stripes(len(x), x.dtype, room):
-        show(room, [x[stripe]])
-        yield [room.meet()]
-        if room.place == root:
-            reduce_shown(room, slice(stripe.stop - stripe.start), x[stripe], accumulate)
-
-
-def shared_all_to_all(link, outgoing: list[np.ndarray], incoming: list[np.ndarray]) -> Steps:
-    """incoming[s] becomes rank s's outgoing[rank]. Cost ⌈n/stage⌉·α + 2·n·β."""
-    room, me = link.room, link.rank
-    for stripe in stripes(len(outgoing[0]), outgoing[0].dtype, room, room.size):
-        show(room, [o[stripe] for o in outgoing])
-        yield [room.meet()]
-        width = stripe.stop - stripe.start
-        for p, chunk in enumerate(incoming):
-            chunk[stripe] = room.stage(p, chunk.dtype)[me * width:(me + 1) * width]
-
-
-def shared_gather(link, x: np.ndarray, chunks: list[np.ndarray], root: int) -> Steps:
-    """root's chunks[s] becomes rank s's x. Cost ⌈n/p/stage⌉·α + n·β at the root."""
-    room = link.room
-    for stripe in stripes(len(x), x.dtype, room):
-        show(room, [x[stripe]])
-        yield [room.meet()]
-        for p, chunk in enumerate(chunks):              # there are none but on the root
-            chunk[stripe] = room.stage(p, x.dtype)[:stripe.stop - stripe.start]
-
-
-def shared_scatter(link, chunks: list[np.ndarray], x: np.ndarray, root: int) -> Steps:
-    """x becomes root's chunks[rank]. Cost ⌈n/stage⌉·α + n·β at the root."""
-    room, me = link.room, link.rank
-    for stripe in stripes(len(x), x.dtype, room, room.size):
-        if me == root:
-            show(room, [c[stripe] for c in chunks])
-        yield [room.meet()]
-        width = stripe.stop - stripe.start
-        x[stripe] = room.stage(root, x.dtype)[me * width:(me + 1) * width]
-
-
-def shared_barrier(link) -> Steps:
-    """Nobody leaves before all have come. Cost α."""
-    yield [link.room.meet()]
-
-
-SHARED = {"AllReduce": shared_all_reduce, "ReduceScatter": shared_reduce_scatter, "AllGather": shared_all_gather,
-          "Broadcast": shared_broadcast, "Reduce": shared_reduce, "AlltoAll": shared_all_to_all, "Gather": shared_gather,
-          "Scatter": shared_scatter, "Barrier": shared_barrier}
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple

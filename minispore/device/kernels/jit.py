@@ -61,11 +61,12 @@ class Kernel:
         return f"<kernel {self.__name__}, {len(self.compiled)} compiled>"
 
     def __call__(self, *args):
+        return self.code(*args)(*args)
+
+    def code(self, *args):
+        """The machine code for arguments of these kinds: to call it saves the look-up, and nothing is checked any more."""
         kinds = tuple([_kind(arg) for arg in args])
-        code = self.compiled.get(kinds)
-        if code is None:
-            code = self._prepare(kinds, args)
-        return code(*args)
+        return self.compiled.get(kinds) or self._prepare(kinds, args)
 
     def _prepare(self, kinds, args):
         for arg in args:

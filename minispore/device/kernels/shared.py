@@ -1,95 +1,48 @@
-"""What ranks of one node do in memory they share: meet, and reduce over each other's arrays. Imported when a room opens.
+"""What ranks of one node do in memory they share: meet, and take from one another's arrays. Imported when a room opens.
 
-A room is an array of int64 that says where everything lies (communication/room.py). Numba knows no atomic operations, no
-addresses and no futex (Linux: sleep until a word of memory changes), so they come first. In a loop, a slice is taken before
-it is indexed: `a[lo + i]` would be checked for wrapping round, and not vectorised.
+A room is an array of int64 that says where everything lies (communication/room.py); a plan is one that says what is to be done
+(communication/algorithms/shared.py). `collective` carries it out; the rest of the file is what it consists of.
 """
-import platform
+from numba import carray
 
-from llvmlite import ir
-from numba import carray, types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
+from minispore.device.kernels.atomics import (
+    ALL,
+    FUTEX,
+    MONOTONIC,
+    WAIT,
+    WAKE,
+    add,
+    address_of,
+    as_pointer,
+    clock_gettime,
+    load,
+    load_last,
+    memcpy,
+    pause,
+    store,
+    syscall,
+)
 from minispore.device.kernels.jit import kernel
 
-ME, SIZE, MEETING, SPIN, HEAP, HEAP_END, OTHER, CLOCK, PHASE = range(9)     # of a room; then one column of addresses a rank:
-FIXED = 16                                                           # FIXED + p: its door; FIXED + SIZE + p: its heap
-FLAG, SLEEPERS, HEADERS, STAGES = 0, 8, 128, 256                     # bytes behind a door
-CODE, X, OUT = 0, 8, 16                                              # bytes of a header, of which there are two
-HEADER, STAGE = 64, 1 << 17                                          # bytes
-DONE, WAITING, MISMATCH, PRIVATE = range(4)
-BLOCK = 1 << 13                                                      # bytes reduced at a time: they stay in the L1 cache
-ONE_SHOT = 1 << 14                                                   # bytes up to which every rank reduces everything
-OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
-FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)      # Linux's number of the system call
-WAIT, WAKE, ALL = 0, 1, 1 << 30
+# A room: numbers, then four columns of addresses, one a place.
+(ME, SIZE, MEETING, SPIN, HEAP, HEAP_END, OTHER, TIMES, SCRATCH, BOARD_STATE, BOARD_DONE, RING, RING_ROWS, RING_LENGTH,
+ PHASE, ROW, LOW, SLOT, MY_X, MY_OUT, FIXED) = range(21)
+# FIXED + p: p's door; FIXED + SIZE + p: p's heap; FIXED + 2·SIZE + p: from where, FIXED + 3·SIZE + p: where to, for `carry`
+BEGIN, MEET, CLOSE, STRIPES = range(4)                              # PHASE
+FLAG, COME, GATE, SLEEPERS, HEADERS, STAGES = 0, 64, 128, 136, 256, 512     # bytes behind a door; of the first place's, the gate
+CODE, X, OUT = 0, 8, 16                                             # bytes of a header, of which there are two
+HEADER, STAGE = 64, 1 << 17                                         # bytes
+# A plan: rows 0 and 1, a take, a round.
+EVENT, HEAD, TAKES = 0, 1, 2
+(FEW, DIRECT, LENGTH, X_FIRST, X_LAST, OUT_FIRST, OUT_LAST, PLACE, ROUNDS, ALIKE, OP) = range(11)
+FIRST, LAST, SEGMENT, TO_FIRST, TO_LAST, TO = range(6)
+ARRAY, PIECE, ABREAST, SHOW_FIRST, SHOWN, ROUND_TAKES = range(6)
+# The record's columns (communication/ring.py), of a row and of its header.
+SEQUENCE, BEGUN, ENDED, NUMBER, COLUMNS, EVENTS, SPENT = 1, 7, 8, 15, 16, 4, 13
 
-
-def _pointer(b, address, bits=64):
-    return b.inttoptr(address, ir.IntType(bits).as_pointer())
-
-
-@intrinsic
-def load(typing, address):
-    """The int64 at an address; what others wrote before they stored it is seen, too."""
-    def make(context, b, signature, args):
-        return b.load_atomic(_pointer(b, args[0]), ordering="acquire", align=8)
-    return types.int64(types.int64), make
-
-
-@intrinsic
-def load_last(typing, address):
-    """As load, and in one order with all `store`s of all ranks."""
-    def make(context, b, signature, args):
-        return b.load_atomic(_pointer(b, args[0]), ordering="seq_cst", align=8)
-    return types.int64(types.int64), make
-
-
-@intrinsic
-def store(typing, address, value):
-    """Store an int64; whoever loads it sees all that was written before."""
-    def make(context, b, signature, args):
-        b.store_atomic(args[1], _pointer(b, args[0]), ordering="seq_cst", align=8)
-        return context.get_dummy_value()
-    return types.void(types.int64, types.int64), make
-
-
-@intrinsic
-def add(typing, address, value):
-    """Add to an int64 in one step."""
-    def make(context, b, signature, args):
-        return b.atomic_rmw("add", _pointer(b, args[0]), args[1], ordering="seq_cst")
-    return types.int64(types.int64, types.int64), make
-
-
-@intrinsic
-def pause(typing):
-    """Tell the core that this is a loop that waits."""
-    def make(context, b, signature, args):
-        if "x86" in b.module.triple or "i686" in b.module.triple:
-            b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
-        return context.get_dummy_value()
-    return types.void(), make
-
-
-@intrinsic
-def address_of(typing, array):
-    """Where an array's first element lies."""
-    def make(context, b, signature, args):
-        return b.ptrtoint(context.make_array(signature.args[0])(context, b, args[0]).data, ir.IntType(64))
-    return types.int64(array), make
-
-
-@intrinsic
-def as_pointer(typing, address, array):
-    """The address, as a pointer to elements like the array's."""
-    def make(context, b, signature, args):
-        return b.inttoptr(args[0], context.get_value_type(signature.return_type))
-    return types.CPointer(array.dtype)(types.int64, array), make
-
-
-syscall = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+DONE, WAITING, MISMATCH = range(3)
+BLOCK = 1 << 13                                                     # bytes reduced at a time: they stay in the L1 cache
+OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 
 @kernel
@@ -99,58 +52,82 @@ def at(address, like, n):
 
 
 @kernel
-def sleep(address, seen, moment):
-    """Sleep while the int64 at the address is `seen`, at most as long as the timespec at `moment` says."""
-    syscall(FUTEX, address, WAIT, seen & 0xffffffff, moment, 0, 0)
+def put(address, value):
+    """store, for Python."""
+    store(address, value)
 
 
 @kernel
+def flag(room, p):
+    """How many meetings a place has come to."""
+    return load(room[FIXED + p] + FLAG)
+
+
+# ---- meetings ----------------------------------------------------------------------------------------
+
+@kernel
 def arrive(room):
-    """This rank comes to the room's next meeting: what it wrote before is there for the others to read."""
+    """This rank comes to the room's next meeting: what it wrote before is there for the others to read. The last one opens the
+    gate, before which those wait who sleep."""
     room[MEETING] += 1
-    door = room[FIXED + room[ME]]
-    store(door + FLAG, room[MEETING])
-    if load_last(door + SLEEPERS) > 0:
-        syscall(FUTEX, door + FLAG, WAKE, ALL, 0, 0, 0)
+    store(room[FIXED + room[ME]] + FLAG, room[MEETING])
+    gate = room[FIXED]
+    if add(gate + COME, 1) == room[MEETING] * room[SIZE] - 1:
+        store(gate + GATE, room[MEETING])
+        if load_last(gate + SLEEPERS) > 0:
+            syscall(FUTEX, gate + GATE, WAKE, ALL, 0, 0, 0)
 
 
 @kernel
 def met(room, patience):
-    """Whether all ranks have come to the meeting; patience 0: look; 1: spin; 2: then sleep once for each that lacks."""
-    meeting = room[MEETING]
+    """Whether all ranks have come to the meeting; patience 0: look; 1: spin; 2: then sleep once."""
+    turns = room[SPIN] if patience > 0 else 0
     for p in range(room[SIZE]):
         door = room[FIXED + p]
-        seen = load(door + FLAG)
-        turns, naps = room[SPIN] if patience > 0 else 0, patience - 1
-        while seen < meeting:
-            if turns > 0:
-                pause()
-                turns -= 1
-            elif naps > 0:
-                add(door + SLEEPERS, 1)
-                sleep(door + FLAG, seen, room[CLOCK])
-                add(door + SLEEPERS, -1)
-                naps -= 1
-            else:
+        while load(door + FLAG) < room[MEETING]:
+            if turns == 0:
                 room[OTHER] = p
-                return False
-            seen = load(door + FLAG)
+                return patience > 1 and slept(room)
+            pause()
+            turns -= 1
     return True
 
 
 @kernel
-def announce(room, code, x, out):
-    """Write the header of the next meeting: what this rank is about to do, and where its arrays lie in its heap, or -1."""
-    header = room[FIXED + room[ME]] + HEADERS + ((room[MEETING] + 1) & 1) * HEADER
-    store(header + CODE, code)
-    inside = room[HEAP] <= x < room[HEAP_END] and room[HEAP] <= out < room[HEAP_END]
-    store(header + X, x - room[HEAP] if inside else -1)
-    store(header + OUT, out - room[HEAP] if inside else -1)
+def slept(room):
+    """Sleep before the gate, at most as long as room[TIMES] says; whether it is open now."""
+    gate = room[FIXED]
+    seen = load(gate + GATE)
+    if seen < room[MEETING]:
+        add(gate + SLEEPERS, 1)
+        syscall(FUTEX, gate + GATE, WAIT, seen & 0xffffffff, room[TIMES], 0, 0)
+        add(gate + SLEEPERS, -1)
+        seen = load(gate + GATE)
+    return seen >= room[MEETING]
 
 
 @kernel
 def header_of(room, p):
     return room[FIXED + p] + HEADERS + (room[MEETING] & 1) * HEADER
+
+
+@kernel
+def place_of(room, address):
+    """Where in this rank's heap an address lies; -1: not there."""
+    return address - room[HEAP] if room[HEAP] <= address < room[HEAP_END] else -1
+
+
+@kernel
+def announce(room, plan, x, out, sequence):
+    """Write the header of the next meeting: what this rank is about to do, and where its arrays lie in its heap."""
+    room[MY_X], room[MY_OUT] = address_of(x), address_of(out)
+    if plan[HEAD, PLACE] and not plan[HEAD, FEW] and place_of(room, room[MY_X]) < 0 <= place_of(room, room[MY_OUT]):
+        memcpy(room[MY_OUT], room[MY_X], x.shape[0] * x.itemsize)
+        room[MY_X] = room[MY_OUT]
+    header = room[FIXED + room[ME]] + HEADERS + ((room[MEETING] + 1) & 1) * HEADER
+    store(header + CODE, plan[HEAD, ALIKE] + (sequence << 27))          # ALIKE has 27 bits
+    store(header + X, place_of(room, room[MY_X]))
+    store(header + OUT, place_of(room, room[MY_OUT]))
 
 
 @kernel
@@ -165,17 +142,24 @@ def agreed(room):
 
 
 @kernel
-def met_alike(room, patience):
-    """DONE, WAITING or MISMATCH: `met` and `agreed`."""
-    if not met(room, patience):
-        return WAITING
-    return DONE if agreed(room) else MISMATCH
+def reachable(room, plan):
+    """Whether all arrays that others would read or write lie in heaps."""
+    for p in range(plan[HEAD, X_FIRST], plan[HEAD, X_LAST]):
+        if load(header_of(room, p) + X) < 0:
+            return False
+    for p in range(plan[HEAD, OUT_FIRST], plan[HEAD, OUT_LAST]):        # noqa: SIM110  (Numba compiles loops)
+        if load(header_of(room, p) + OUT) < 0:
+            return False
+    return True
 
+
+# ---- takes -------------------------------------------------------------------------------------------
 
 @kernel
 def combine(op, dst, a, b):
-    """dst[i] = a[i] op b[i]; max and min keep a NaN."""
-    if op == 0:
+    """dst[i] = a[i] op b[i]; max and min keep a NaN. As everywhere, slices have been taken before they are indexed:
+    `a[lo + i]` would be checked for wrapping round, and not vectorised."""
+    if op == 0 or op == 4:
         for i in range(dst.shape[0]):
             dst[i] = a[i] + b[i]
     elif op == 1:
@@ -190,117 +174,185 @@ def combine(op, dst, a, b):
 
 
 @kernel
-def reduce_rows(op, rows, n, dst):
-    """dst = row 0 op row 1 op …, in this order; the rows lie at the n addresses."""
-    m = dst.shape[0]
-    first = at(rows[0], dst, m)
-    if n == 1:
-        for i in range(m):
-            dst[i] = first[i]
-    else:
-        combine(op, dst, first, at(rows[1], dst, m))
-    for p in range(2, n):
-        combine(op, dst, dst, at(rows[p], dst, m))
+def carry(room, plan, take, m, like):
+    """The m elements at the take's "from" addresses, reduced in order of the ranks, to its "to" addresses. A block at a time,
+    so that what was read is not read again from memory when it is written."""
+    width, origin, goal = like.itemsize, FIXED + 2 * room[SIZE], FIXED + 3 * room[SIZE]
+    first, last = take[FIRST], take[LAST]
+    if last - first == 1:
+        for d in range(take[TO_FIRST], take[TO_LAST]):
+            if room[goal + d] != room[origin + first]:
+                memcpy(room[goal + d], room[origin + first], m * width)
+        return
+    block, op = at(room[SCRATCH], like, BLOCK // width), plan[HEAD, OP]
+    for low in range(0, m, BLOCK // width):
+        part = block[:min(BLOCK // width, m - low)]
+        n = part.shape[0]
+        combine(op, part, at(room[origin + first] + low * width, like, n), at(room[origin + first + 1] + low * width, like, n))
+        for s in range(first + 2, last):
+            combine(op, part, part, at(room[origin + s] + low * width, like, n))
+        if op == 4:
+            for i in range(n):
+                part[i] = part[i] / room[SIZE]
+        for d in range(take[TO_FIRST], take[TO_LAST]):
+            memcpy(room[goal + d] + low * width, room[SCRATCH], n * width)
 
 
 @kernel
-def come(room, code):
-    """Come to the next meeting, to do what `code` says."""
-    announce(room, code, -1, -1)
+def take_direct(room, plan, like):
+    """All of this rank's direct takes."""
+    size, me, width, length = room[SIZE], room[ME], like.itemsize, plan[HEAD, LENGTH]
+    for t in range(TAKES, TAKES + plan[HEAD, DIRECT]):
+        take = plan[t]
+        for s in range(take[FIRST], take[LAST]):
+            start = room[MY_X] if s == me else room[FIXED + size + s] + load(header_of(room, s) + X)
+            room[FIXED + 2 * size + s] = start + take[SEGMENT] * length * width
+        for d in range(take[TO_FIRST], take[TO_LAST]):
+            start = room[MY_OUT] if d == me else room[FIXED + size + d] + load(header_of(room, d) + OUT)
+            room[FIXED + 3 * size + d] = start + take[TO] * length * width
+        carry(room, plan, take, min(length, like.shape[0] - take[SEGMENT] * length), like)
+
+
+@kernel
+def stripe(round_, width):
+    """How many elements of each of a round's segments are shown at a time."""
+    return STAGE // width // round_[ABREAST]
+
+
+@kernel
+def left(room, round_, total, segment, width):
+    """How many elements of a segment the stripe at hand has."""
+    return min(stripe(round_, width), min(round_[PIECE], total - segment * round_[PIECE]) - room[LOW])
+
+
+@kernel
+def show(room, plan, x, out):
+    """Copy a stripe of x or out to where the others find it after the next meeting, and look for it until the one after.
+    Of segments of which each is for one rank, that rank's own aren't shown."""
+    round_, width = plan[room[ROW]], x.itemsize
+    start, total = (room[MY_OUT], out.shape[0]) if round_[ARRAY] else (room[MY_X], x.shape[0])
+    stage = room[FIXED + room[ME]] + STAGES + ((room[MEETING] + 1) & 1) * STAGE
+    for segment in range(round_[SHOW_FIRST], round_[SHOW_FIRST] + round_[SHOWN]):
+        n = left(room, round_, total, segment, width)
+        if n > 0 and (round_[ABREAST] == 1 or segment != room[ME]):
+            beside = segment * stripe(round_, width) if round_[ABREAST] > 1 else 0
+            memcpy(stage + beside * width, start + (segment * round_[PIECE] + room[LOW]) * width, n * width)
+
+
+@kernel
+def take_shown(room, plan, x, out):
+    """A round's takes, as far as the stripe at hand goes."""
+    round_, width, size, me = plan[room[ROW]], x.itemsize, room[SIZE], room[ME]
+    start, total = (room[MY_OUT], out.shape[0]) if round_[ARRAY] else (room[MY_X], x.shape[0])
+    for t in range(room[ROW] + 1, room[ROW] + 1 + round_[ROUND_TAKES]):
+        take = plan[t]
+        n = left(room, round_, total, take[SEGMENT], width)
+        if n > 0:
+            beside = take[SEGMENT] * stripe(round_, width) if round_[ABREAST] > 1 else 0
+            for s in range(take[FIRST], take[LAST]):
+                room[FIXED + 2 * size + s] = room[FIXED + s] + STAGES + (room[MEETING] & 1) * STAGE + beside * width
+            room[FIXED + 2 * size + me] = start + (take[SEGMENT] * round_[PIECE] + room[LOW]) * width
+            room[FIXED + 3 * size + me] = room[MY_OUT] + (take[TO] * round_[PIECE] + room[LOW]) * width
+            carry(room, plan, take, n, x)
+
+
+@kernel
+def next_stripe(room, plan, width):
+    """Go on to the next stripe or round; whether there is one."""
+    round_ = plan[room[ROW]]
+    room[LOW] += stripe(round_, width)
+    if room[LOW] >= round_[PIECE]:
+        room[ROW] += 1 + round_[ROUND_TAKES]
+        room[LOW] = 0
+    return room[ROW] < plan.shape[0]
+
+
+# ---- the record --------------------------------------------------------------------------------------
+
+@kernel
+def now(room):
+    """Nanoseconds."""
+    time = at(room[TIMES] + 16, room, 2)
+    clock_gettime(MONOTONIC, room[TIMES] + 16)
+    return time[0] * 1_000_000_000 + time[1]
+
+
+@kernel
+def begin_event(room, plan, sequence):
+    """As ring.Ring.begin."""
+    header = at(room[RING], room, COLUMNS)
+    slot = header[EVENTS]
+    address = room[RING_ROWS] + slot % room[RING_LENGTH] * COLUMNS * 8
+    row = at(address, room, COLUMNS)
+    for i in range(NUMBER):
+        row[i] = plan[EVENT, i]
+    row[SEQUENCE], row[BEGUN] = sequence, now(room)
+    store(address + NUMBER * 8, slot + 1)
+    header[EVENTS] = slot + 1
+    room[SLOT] = slot
+
+
+@kernel
+def end_event(room):
+    """As ring.Ring.end and board.Board.done."""
+    row = at(room[RING_ROWS] + room[SLOT] % room[RING_LENGTH] * COLUMNS * 8, room, COLUMNS)
+    if row[NUMBER] == room[SLOT] + 1:
+        row[ENDED] = now(room)
+        at(room[RING], room, COLUMNS)[SPENT] += row[ENDED] - row[BEGUN]
+    at(room[BOARD_STATE], room, 1)[0] = 0
+    at(room[BOARD_DONE], room, 1)[0] += 1
+
+
+# ---- all of it ---------------------------------------------------------------------------------------
+
+@kernel
+def come(room):
+    """Come to the next meeting, of the same collective."""
+    store(room[FIXED + room[ME]] + HEADERS + ((room[MEETING] + 1) & 1) * HEADER + CODE, 0)
     arrive(room)
 
 
 @kernel
-def put(address, value):
-    """store, for Python."""
-    store(address, value)
+def collective(room, plan, x, out, sequence, patience):
+    """Go as far as that goes without waiting longer than `patience` (see `met`) at a time. x, out: flat arrays of one dtype.
 
-
-@kernel
-def share(m, parts, place):
-    """[from, to) of a place's part of m elements, at multiples of 16 so that no two ranks write to one cache line."""
-    each = ((m + parts - 1) // parts + 15) // 16 * 16
-    return min(each * place, m), min(each * place + each, m)
-
-
-@kernel
-def show(room, x):
-    """Copy x to where the others find it after the next meeting, and look for it until the one after."""
-    shown = at(room[FIXED + room[ME]] + STAGES + ((room[MEETING] + 1) & 1) * STAGE, x, x.shape[0])
-    for i in range(x.shape[0]):
-        shown[i] = x[i]
-
-
-@kernel
-def reduce_shown(room, rows, op, out):
-    """out = the reduction of what all ranks have shown."""
-    for p in range(room[SIZE]):
-        rows[p] = room[FIXED + p] + STAGES + (room[MEETING] & 1) * STAGE
-    reduce_rows(op, rows, room[SIZE], out)
-
-
-@kernel
-def all_in_heaps(room):
-    for p in range(room[SIZE]):            # noqa: SIM110  (Numba compiles loops)
-        if load(header_of(room, p) + X) < 0:
-            return False
-    return True
-
-
-@kernel
-def zero_copy(room, rows, block, m, op):
-    """This rank's share of all ranks' arrays is reduced, a block at a time, and each block written into all ranks' results.
-    Every rank reads and writes as much as one array has, whatever the number of ranks."""
-    n, width = room[SIZE], block.itemsize
-    lo, hi = share(m, n, room[ME])
-    while lo < hi:
-        part = block[:min(block.shape[0], hi - lo)]
-        for p in range(n):
-            rows[p] = room[FIXED + n + p] + load(header_of(room, p) + X) + lo * width
-        reduce_rows(op, rows, n, part)
-        for p in range(n):
-            out = at(room[FIXED + n + p] + load(header_of(room, p) + OUT) + lo * width, block, part.shape[0])
-            for i in range(part.shape[0]):
-                out[i] = part[i]
-        lo += part.shape[0]
-
-
-@kernel
-def all_reduce(room, rows, block, x, out, op, code, patience):
-    """AllReduce of flat x into out, as far as it goes without waiting longer than `patience` (see `met`).
-
-    Few bytes: all show theirs, and after one meeting every rank reduces all of them (n·p bytes read). More: two meetings,
-    between which zero_copy is done. Returns DONE, WAITING (call again), MISMATCH, or PRIVATE if an array lies outside the
-    heaps: then it is algorithms/shared.py's work. rows: int64 (p); block: a block of x's dtype, to work in.
+    DONE; WAITING: call it again, with the same arguments; MISMATCH: all have met, but to do different things.
     """
-    if room[PHASE] == 0:
-        few = x.shape[0] * x.itemsize <= ONE_SHOT
-        announce(room, code, address_of(x), address_of(out))
-        if few:
-            show(room, x)
+    if room[PHASE] == BEGIN:
+        begin_event(room, plan, sequence)
+        announce(room, plan, x, out, sequence)
+        room[ROW], room[LOW] = TAKES + plan[HEAD, DIRECT], 0
+        if plan[HEAD, FEW] and plan[HEAD, ROUNDS] > 0:
+            show(room, plan, x, out)
         arrive(room)
-        room[PHASE] = 1 if few else 2
+        room[PHASE] = MEET
     if not met(room, patience):
         return WAITING
-    if room[PHASE] < 3:
+    if room[PHASE] == MEET:
         if not agreed(room):
+            room[PHASE] = BEGIN
             return MISMATCH
-        if room[PHASE] == 1:
-            reduce_shown(room, rows, op, out)
-        elif all_in_heaps(room):
-            zero_copy(room, rows, block, x.shape[0], op)
-            come(room, 0)
-            room[PHASE] = 3
+        if plan[HEAD, FEW]:
+            if plan[HEAD, ROUNDS] > 0:
+                take_shown(room, plan, x, out)
+        else:
+            if reachable(room, plan):
+                take_direct(room, plan, x)
+                room[PHASE] = CLOSE
+            else:
+                show(room, plan, x, out)
+                room[PHASE] = STRIPES
+            come(room)
             if not met(room, patience):
                 return WAITING
-        else:
-            room[PHASE] = 0
-            return PRIVATE
-    room[PHASE] = 0
+    while room[PHASE] == STRIPES:
+        take_shown(room, plan, x, out)
+        if not next_stripe(room, plan, x.itemsize):
+            break
+        show(room, plan, x, out)
+        come(room)
+        if not met(room, patience):
+            return WAITING
+    room[PHASE] = BEGIN
+    end_event(room)
     return DONE
-
-
-@kernel
-def flag(room, p):
-    """How many meetings a place has come to."""
-    return load(room[FIXED + p] + FLAG)

@@ -1,0 +1,81 @@
+"""What Numba lacks for memory that processes share: atomic operations, addresses, futexes (Linux: sleep until a word of memory
+changes) and the clock. For shared.py, which is to be changed too, if only in a comment, when this file is: see jit.py.
+"""
+import platform
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)      # Linux's number of the system call
+WAIT, WAKE, ALL = 0, 1, 1 << 30
+MONOTONIC = 1                                                           # the clock of time.perf_counter_ns
+
+
+def _pointer(b, address, bits=64):
+    return b.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
+@intrinsic
+def load(typing, address):
+    """The int64 at an address; what others wrote before they stored it is seen, too."""
+    def make(context, b, signature, args):
+        return b.load_atomic(_pointer(b, args[0]), ordering="acquire", align=8)
+    return types.int64(types.int64), make
+
+
+@intrinsic
+def load_last(typing, address):
+    """As load, and in one order with all `store`s of all ranks."""
+    def make(context, b, signature, args):
+        return b.load_atomic(_pointer(b, args[0]), ordering="seq_cst", align=8)
+    return types.int64(types.int64), make
+
+
+@intrinsic
+def store(typing, address, value):
+    """Store an int64; whoever loads it sees all that was written before."""
+    def make(context, b, signature, args):
+        b.store_atomic(args[1], _pointer(b, args[0]), ordering="seq_cst", align=8)
+        return context.get_dummy_value()
+    return types.void(types.int64, types.int64), make
+
+
+@intrinsic
+def add(typing, address, value):
+    """Add to an int64 in one step."""
+    def make(context, b, signature, args):
+        return b.atomic_rmw("add", _pointer(b, args[0]), args[1], ordering="seq_cst")
+    return types.int64(types.int64, types.int64), make
+
+
+@intrinsic
+def pause(typing):
+    """Tell the core that this is a loop that waits."""
+    def make(context, b, signature, args):
+        if "x86" in b.module.triple or "i686" in b.module.triple:
+            b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+    return types.void(), make
+
+
+@intrinsic
+def address_of(typing, array):
+    """Where an array's first element lies."""
+    def make(context, b, signature, args):
+        return b.ptrtoint(context.make_array(signature.args[0])(context, b, args[0]).data, ir.IntType(64))
+    return types.int64(array), make
+
+
+@intrinsic
+def as_pointer(typing, address, array):
+    """The address, as a pointer to elements like the array's."""
+    def make(context, b, signature, args):
+        return b.inttoptr(args[0], context.get_value_type(signature.return_type))
+    return types.CPointer(array.dtype)(types.int64, array), make
+
+
+syscall = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+memcpy = types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
+clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
