@@ -1,7 +1,6 @@
 """Who is timed: for one op and size, calls that do the same by different means, and what each must give.
 
-All but "shared" work on the same two arrays. In place where the op can be: AllReduce, and Broadcast of MPI and gloo; our other
-calls return new arrays, as everybody who calls them gets them.
+All but "shared" work on the same two arrays. AllReduce and Broadcast are done in place.
 """
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -40,13 +39,14 @@ def contestants(op: str, count: int, comm, names, gloo=None) -> list[Contestant]
     x, y = given(op, whole, comm.size), taken(op, out, comm.size)
     made = []
     if comm.room is not None:
-        common = given(op, comm.empty(count, np.float32), comm.size)
-        if in_shared_memory(comm, common):
-            made.append(Contestant("shared", common, ours(op, comm, common)))
-        made.append(Contestant("private", x, ours(op, comm, x)))
+        common, result = (comm.empty(count, np.float32) for _ in range(2))
+        if in_shared_memory(comm, common, result):
+            common, result = given(op, common, comm.size), taken(op, result, comm.size)
+            made.append(Contestant("shared", common, ours(op, comm, common, result)))
+        made.append(Contestant("private", x, ours(op, comm, x, y)))
     for name in ALGORITHMS[op]:
         if name != "shared":
-            made.append(Contestant(name, x, ours(op, comm, x), lambda name=name: selection.algorithm(name)))
+            made.append(Contestant(name, x, ours(op, comm, x, y), lambda name=name: selection.algorithm(name)))
     made.append(Contestant("mpi", x, mpis(op, comm.endpoint.transport.MPI, x, y)))
     if gloo is not None:
         made.append(Contestant("gloo", x, gloos(op, gloo, x, y)))
@@ -54,11 +54,12 @@ def contestants(op: str, count: int, comm, names, gloo=None) -> list[Contestant]
     return [c for c in made if c.name in names]
 
 
-def in_shared_memory(comm, x: np.ndarray) -> bool:
+def in_shared_memory(comm, *arrays: np.ndarray) -> bool:
     """Whether all ranks got memory that the others reach: comm.empty gives other memory where there is too little of it."""
     transport = comm.endpoint.transport
     segment = transport.node.segments[comm.endpoint.rank]
-    return transport.comm.allreduce(0 <= x.ctypes.data - segment.address < segment.size, transport.MPI.LAND)
+    inside = all(0 <= x.ctypes.data - segment.address < segment.size for x in arrays)
+    return transport.comm.allreduce(inside, transport.MPI.LAND)
 
 
 def given(op: str, whole: np.ndarray, n: int) -> np.ndarray:
@@ -71,12 +72,12 @@ def taken(op: str, whole: np.ndarray, n: int) -> np.ndarray:
     return whole[:len(whole) // n] if op == "ReduceScatter" else whole
 
 
-def ours(op: str, comm, x) -> Callable:
+def ours(op: str, comm, x, out) -> Callable:
     return {"AllReduce": lambda: comm.all_reduce_now(x, out=x),
-            "ReduceScatter": lambda: comm.reduce_scatter(x).wait(),
-            "AllGather": lambda: comm.all_gather(x).wait(),
-            "Broadcast": lambda: comm.broadcast(x, ROOT).wait(),
-            "AlltoAll": lambda: comm.all_to_all(x).wait()}[op]
+            "ReduceScatter": lambda: comm.reduce_scatter(x, out=out).wait(),
+            "AllGather": lambda: comm.all_gather(x, out).wait(),
+            "Broadcast": lambda: comm.broadcast(x, ROOT, x).wait(),
+            "AlltoAll": lambda: comm.all_to_all(x, out).wait()}[op]
 
 
 def mpis(op: str, MPI, x, out) -> Callable:
