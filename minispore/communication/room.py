@@ -14,7 +14,7 @@ from minispore.communication.board import DONE, STATE, Board
 from minispore.communication.ring import BEGIN, END, EVENTS, NUMBER, SEQUENCE, SPENT, WIDTH, Ring
 from minispore.communication.segment import ENTRIES, Heap, Segment
 
-SPIN = 2000                     # looks at a flag before a rank sleeps, if there is a core for each rank
+SPIN = 100_000                  # nanoseconds that a rank looks at a flag before it sleeps, if there is a core for each rank
 NAP = 50_000_000                # nanoseconds of sleep after which a rank looks whether the others are still there
 
 

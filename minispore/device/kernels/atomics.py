@@ -76,6 +76,13 @@ def as_pointer(typing, address, array):
     return types.CPointer(array.dtype)(types.int64, array), make
 
 
+@intrinsic
+def as_bytes(typing, address):
+    """The address, as a pointer to bytes."""
+    def make(context, b, signature, args):
+        return b.inttoptr(args[0], context.get_value_type(signature.return_type))
+    return types.CPointer(types.uint8)(types.int64), make
+
+
 syscall = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
-memcpy = types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
 clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))

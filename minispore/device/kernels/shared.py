@@ -13,11 +13,11 @@ from minispore.device.kernels.atomics import (
     WAKE,
     add,
     address_of,
+    as_bytes,
     as_pointer,
     clock_gettime,
     load,
     load_last,
-    memcpy,
     pause,
     store,
     syscall,
@@ -52,6 +52,15 @@ def at(address, like, n):
 
 
 @kernel
+def copy(to, origin, nbytes):
+    """Copy bytes from one address to another. (C's memcpy takes ten times as long, on some processors, if the addresses lie a
+    little more than a multiple of 4 KiB apart.)"""
+    a, b = carray(as_bytes(to), nbytes), carray(as_bytes(origin), nbytes)
+    for i in range(nbytes):
+        a[i] = b[i]
+
+
+@kernel
 def put(address, value):
     """store, for Python."""
     store(address, value)
@@ -61,6 +70,14 @@ def put(address, value):
 def flag(room, p):
     """How many meetings a place has come to."""
     return load(room[FIXED + p] + FLAG)
+
+
+@kernel
+def now(room):
+    """Nanoseconds."""
+    time = at(room[TIMES] + 16, room, 2)
+    clock_gettime(MONOTONIC, room[TIMES] + 16)
+    return time[0] * 1_000_000_000 + time[1]
 
 
 # ---- meetings ----------------------------------------------------------------------------------------
@@ -81,15 +98,16 @@ def arrive(room):
 @kernel
 def met(room, patience):
     """Whether all ranks have come to the meeting; patience 0: look; 1: spin; 2: then sleep once."""
-    turns = room[SPIN] if patience > 0 else 0
+    turns, until = 0, 0
     for p in range(room[SIZE]):
-        door = room[FIXED + p]
-        while load(door + FLAG) < room[MEETING]:
-            if turns == 0:
+        while load(room[FIXED + p] + FLAG) < room[MEETING]:
+            turns += 1
+            if patience > 0 and turns & 63 == 0 and until == 0:
+                until = now(room) + room[SPIN]
+            if patience == 0 or room[SPIN] == 0 or (turns & 63 == 0 and now(room) > until):
                 room[OTHER] = p
                 return patience > 1 and slept(room)
             pause()
-            turns -= 1
     return True
 
 
@@ -122,7 +140,7 @@ def announce(room, plan, x, out, sequence):
     """Write the header of the next meeting: what this rank is about to do, and where its arrays lie in its heap."""
     room[MY_X], room[MY_OUT] = address_of(x), address_of(out)
     if plan[HEAD, PLACE] and not plan[HEAD, FEW] and place_of(room, room[MY_X]) < 0 <= place_of(room, room[MY_OUT]):
-        memcpy(room[MY_OUT], room[MY_X], x.shape[0] * x.itemsize)
+        copy(room[MY_OUT], room[MY_X], x.shape[0] * x.itemsize)
         room[MY_X] = room[MY_OUT]
     header = room[FIXED + room[ME]] + HEADERS + ((room[MEETING] + 1) & 1) * HEADER
     store(header + CODE, plan[HEAD, ALIKE] + (sequence << 27))          # ALIKE has 27 bits
@@ -182,7 +200,7 @@ def carry(room, plan, take, m, like):
     if last - first == 1:
         for d in range(take[TO_FIRST], take[TO_LAST]):
             if room[goal + d] != room[origin + first]:
-                memcpy(room[goal + d], room[origin + first], m * width)
+                copy(room[goal + d], room[origin + first], m * width)
         return
     block, op = at(room[SCRATCH], like, BLOCK // width), plan[HEAD, OP]
     for low in range(0, m, BLOCK // width):
@@ -195,7 +213,7 @@ def carry(room, plan, take, m, like):
             for i in range(n):
                 part[i] = part[i] / room[SIZE]
         for d in range(take[TO_FIRST], take[TO_LAST]):
-            memcpy(room[goal + d] + low * width, room[SCRATCH], n * width)
+            copy(room[goal + d] + low * width, room[SCRATCH], n * width)
 
 
 @kernel
@@ -236,7 +254,7 @@ def show(room, plan, x, out):
         n = left(room, round_, total, segment, width)
         if n > 0 and (round_[ABREAST] == 1 or segment != room[ME]):
             beside = segment * stripe(round_, width) if round_[ABREAST] > 1 else 0
-            memcpy(stage + beside * width, start + (segment * round_[PIECE] + room[LOW]) * width, n * width)
+            copy(stage + beside * width, start + (segment * round_[PIECE] + room[LOW]) * width, n * width)
 
 
 @kernel
@@ -268,14 +286,6 @@ def next_stripe(room, plan, width):
 
 
 # ---- the record --------------------------------------------------------------------------------------
-
-@kernel
-def now(room):
-    """Nanoseconds."""
-    time = at(room[TIMES] + 16, room, 2)
-    clock_gettime(MONOTONIC, room[TIMES] + 16)
-    return time[0] * 1_000_000_000 + time[1]
-
 
 @kernel
 def begin_event(room, plan, sequence):
