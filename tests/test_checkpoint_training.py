@@ -1,5 +1,6 @@
 """Training state and ModelCheckpoint: a resumed run ends bitwise as the undisturbed one; which files there are when."""
 import os
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ from checkpoint_runs import STEPS, Run, Undisturbed
 
 import minispore as ms
 from minispore import Tensor, nn
-from minispore.communication import get_rank, init
+from minispore.communication import get_rank, init, selection
 from minispore.lab.ranks import run_ranks
 from minispore.train import (
     Callback,
@@ -412,6 +413,17 @@ def test_model_resumes_bitwise(tmp_path, at):
     model.train(3, other.data, [again], initial_epoch=state.epoch, initial_step=state.step)
     assert again.seen and again.seen == {n: s for n, s in states.seen.items() if n in again.seen}
     assert max(again.seen) == 3 * STEPS and min(again.seen) == state.epoch * STEPS + state.step + 1
+
+
+def test_a_checkpoint_names_the_algorithms_its_sums_were_made_by(tmp_path):
+    run = Run()
+    with selection.algorithm("tree"):
+        save_training_state(tmp_path / "x", run.cell)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load_training_state(tmp_path / "x", run.cell)
+    with pytest.warns(UserWarning, match="chose their collective algorithms otherwise .*MINISPORE_ALGORITHM"):
+        load_training_state(tmp_path / "x", run.cell)
 
 
 def test_tensors_are_saved_as_they_are(tmp_path):

@@ -150,14 +150,46 @@ for c in (world, communicator("back")):
                     got = c.all_reduce_now(a, op, b) if me % 2 else c.all_reduce(a, op, b).wait()
                     assert got is b and (b == want).all() and (a == x[me]).all(), (dtype, op, length, mine)
                     assert (c.all_reduce_now(a, op, a) == want).all()
+
+# Everything else, of lengths that take one meeting, several stripes, or none: results given and not, in the heap and not.
+for c in (world, communicator("back")):
+    me = c.rank
+    for k in (0, 5, 30_011):
+        x = [np.random.default_rng([r, k]).integers(0, 9, n * k).astype("float32") for r in range(n)]
+        total, mine = np.sum(x, 0), slice(me * k, me * k + k)
+        for near, there in ((True, True), (True, me == 1), (me == 0, True), (False, False)):
+            a = c.empty(n * k, "float32") if near else np.empty(n * k, "float32")
+            a[:] = x[me]
+            def out(length):
+                return c.empty(length, "float32") if there else np.empty(length, "float32")
+            for root in (0, n - 1):
+                assert (c.broadcast(a, root, out(n * k)).wait() == x[root]).all()
+                got = c.reduce(a, root, "avg").wait()
+                assert me != root or np.allclose(got, total / n, rtol=1e-6)
+                got = c.gather(a, root).wait()
+                assert (got is None) if me != root else (got == np.concatenate(x)).all()
+                assert (c.scatter(a, root).wait() == x[root][mine]).all()
+            assert (c.reduce_scatter(a, out=out(k)).wait() == total[mine]).all()
+            assert (c.all_gather(a, out(n * n * k)).wait() == np.concatenate(x)).all()
+            assert (c.all_to_all(a, out(n * k)).wait() == np.concatenate([y[mine] for y in x])).all()
+            assert (a == x[me]).all()
+            whole = out(n * n * k)                              # in place
+            piece = whole[me * n * k:(me + 1) * n * k]
+            piece[:] = a
+            assert c.all_gather(piece, whole).wait() is whole and (whole == np.concatenate(x)).all()
+            assert (c.reduce_scatter(a, out=a[mine]).wait() == total[mine]).all()
+            assert (c.broadcast(piece, 1, piece).wait() == x[1]).all()
 late = [world.all_reduce(np.full(5, k)) for k in range(4)] + [communicator("back").all_reduce(np.full(100_000, 1.0))]
 assert [h.wait()[0] for h in late[::-1]] == [n, 3 * n, 2 * n, n, 0]
+events = [e for e in world.endpoint.record.collectives() if e.op == "AllReduce"]
+assert events[-5].group == "hccl_world_group" and [e.sequence for e in events[-5:-1]] == list(range(world.sequence - 3, world.sequence + 1))
+assert all(e.algorithm == "shared" and 0 < e.begin <= e.end and e.bytes == 40 and e.dtype == "int64" for e in events[-5:-1])
 print("all right")
 """
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_all_reduce_of_arrays_that_others_reach_and_of_private_ones(tmp_path, n):
+def test_arrays_that_others_reach_and_private_ones(tmp_path, n):
     assert msrun(tmp_path, n, SHARED).count("all right") == n
 
 

@@ -194,9 +194,16 @@ def _short(value):
     return text if len(text) < 100 else text[:97] + "..."
 
 
-def table_hash(table: Table) -> str:
-    """Eight hex digits that say whether two tables are the same."""
-    return blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=4).hexdigest()
+def fingerprint(selection: Selection | None = None) -> str:
+    """Eight hex digits for what the order of sums between ranks depends on: table, forced algorithm, pretended nodes. Checkpoints
+    name it.
+
+    >>> fingerprint(Selection(DEFAULT)) == fingerprint(Selection(dict(DEFAULT))) != fingerprint(Selection(DEFAULT, "tree"))
+    True
+    """
+    selection = selection or current()
+    what = json.dumps([selection.table, selection.forced, selection.node_size], sort_keys=True)
+    return blake2b(what.encode(), digest_size=4).hexdigest()
 
 
 def agreed(comm) -> Selection:

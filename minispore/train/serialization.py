@@ -10,6 +10,7 @@ import numpy as np
 from minispore.common.errors import warn
 from minispore.common.parameter import Parameter
 from minispore.common.tensor import Tensor
+from minispore.communication import selection
 from minispore.nn.cell import Cell
 from minispore.train import ckpt_format, safetensors_format
 from minispore.train.atomic import write_whole
@@ -82,7 +83,7 @@ def save_entries(entries: list[Entry], ckpt_file_name, note: dict, format="ckpt"
                              "Parameter(…, name=…) different names")
         seen.add(name)
     safe = file.endswith(".safetensors")
-    note = {"minispore": 1, **note}
+    note = {"minispore": 1, "algorithms": selection.fingerprint(), **note}
 
     path = os.path.abspath(file)            # a thread may write when the current folder is another
 

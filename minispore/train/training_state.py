@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from minispore.common import random
 from minispore.common.errors import warn
 from minispore.common.parameter import Parameter
+from minispore.communication import selection
 from minispore.nn.cell import Cell
 from minispore.train.files import naming, read_entries, some
 from minispore.train.pieces import tensors, to_entries
@@ -97,6 +98,10 @@ def load_training_state(ckpt_file_name, network, optimizer=None) -> TrainingStat
     if state.within_step:
         warn(f"load_training_state: {file} was saved because of an exception within a step, so some parameters may be a step "
              "ahead of others; an ordinary checkpoint resumes exactly")
+    if note.get("algorithms", now := selection.fingerprint()) != now:
+        warn(f"load_training_state: {file} was saved where ranks chose their collective algorithms otherwise (selection "
+             f"{note['algorithms']}, here {now}), so sums may round differently from now on; MINISPORE_ALGORITHM, _TABLE and "
+             "MINISPORE_NODE_SIZE as they were there resume exactly")
     return state
 
 
