@@ -53,8 +53,7 @@ def used():
     with open("/proc/self/status") as f:
         rss = next(int(line.split()[1]) / 1024 for line in f if line.startswith("VmRSS"))
     heap = world.endpoint.transport.node.heap
-    free = sum(size for _, size in heap.holes)
-    return np.array([rss, len(os.listdir("/proc/self/fd")), (heap.segment.size - free) / 2**20])
+    return np.array([rss, len(os.listdir("/proc/self/fd")), heap.taken / 2**20])
 
 memory, left = [], []
 for tenth in range(10):

@@ -1,4 +1,6 @@
 """The tables of algorithms/shared.py, carried out in plain numpy: what any number of ranks would do in the memory they share."""
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from minispore.communication.algorithms import shared
 from minispore.communication.algorithms.shared import OUT, X, direct, staged
+from minispore.communication.segment import DIRECTORY, Heap, Segment
 
 OPS = ["AllReduce", "ReduceScatter", "AllGather", "Broadcast", "Reduce", "AlltoAll", "Gather", "Scatter", "Barrier"]
 EXACT = {"ReduceScatter", "AlltoAll", "Scatter"}         # X is cut into one part for each rank
@@ -101,3 +104,30 @@ def test_a_plan_has_a_row_for_everything(op):
             assert table[at, 0] in (X, OUT)
             at += 1 + table[at, 5]
         assert at == len(table)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="heaps lie in Linux' shared memory")
+@settings(max_examples=30)
+@given(steps=st.lists(st.tuples(st.booleans(), st.sampled_from([1, 128, 129, 1000, 5000, 70_000])), max_size=60))
+def test_a_heap_gives_no_byte_twice_and_takes_all_back(tmp_path_factory, steps):
+    segment = Segment(str(tmp_path_factory.mktemp("heap") / "x"), 1 << 20)
+    heap, arrays = Heap(segment), []
+    for number, (keep, nbytes) in enumerate(steps):
+        if not keep and arrays:
+            del arrays[0]
+        elif heap.used() + nbytes < segment.size // 2:
+            arrays.append(heap.empty(nbytes))
+            arrays[-1][:] = number
+    assert all(len(set(a.tolist())) == 1 for a in arrays)       # nobody else wrote there
+    assert heap.used() >= DIRECTORY + sum(map(len, arrays))
+    arrays.clear()
+    assert heap.used() == DIRECTORY and heap.empty(segment.size - DIRECTORY) is not None
+    assert heap.empty(segment.size) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="heaps lie in Linux' shared memory")
+def test_a_heap_of_ever_new_sizes_takes_no_more_memory(tmp_path):
+    heap = Heap(Segment(str(tmp_path / "x"), 1 << 26))
+    for nbytes in range(100_000, 400_000, 1000):
+        assert heap.empty(nbytes) is not None                   # and is dropped at once
+    assert heap.taken < 3 << 20

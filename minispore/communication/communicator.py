@@ -62,10 +62,14 @@ class Communicator:
     def empty(self, shape, dtype) -> np.ndarray:
         """A new array, if possible in memory that the other ranks of the node reach: their AllReduce then copies nothing."""
         node, dtype = self.endpoint.transport.node, np.dtype(dtype)
-        memory = node.heap.empty(max(int(np.prod(shape)) * dtype.itemsize, 1)) if node else None
-        if memory is None:
-            return np.empty(shape, dtype)
-        return memory[:int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        memory = node.heap.empty(max(nbytes, 1)) if node else None
+        return np.empty(shape, dtype) if memory is None else memory[:nbytes].view(dtype).reshape(shape)
+
+    def buffer(self, shape, dtype) -> np.ndarray:
+        """A new array to communicate with: `empty` if it is so large that this is worth it."""
+        small = prod(shape) * dtype.itemsize < shared.WORTH or self.locality != "shared"
+        return np.empty(shape, dtype) if small else self.empty(shape, dtype)
 
     def all_reduce(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> Handle:
         """The sum (…) of x over the ranks, on all of them; into `out`, a contiguous array, if given (it may be x itself)."""
@@ -174,11 +178,7 @@ class Communicator:
     # ---- how a communication begins ------------------------------------------------------------------
 
     def _result(self, shape, dtype, out: np.ndarray | None = None) -> np.ndarray:
-        """out, or a new array for a result: a large one in shared memory if it can be, where others may write it."""
-        if out is not None:
-            return out
-        few = prod(shape) * dtype.itemsize <= shared.FEW
-        return np.empty(shape, dtype) if few or self.locality != "shared" else self.empty(shape, dtype)
+        return self.buffer(shape, dtype) if out is None else out
 
     def _call(self, op, dtype, count, reduction="", root=-1, name="", peer=ALL, tag=None) -> Call:
         """The same object for the same arguments, as long as the selection doesn't change."""

@@ -59,6 +59,8 @@ class Heap:
         self.segment, self.keep = segment, keep     # keep: bytes that arrays leave free for rooms
         self.taken = 0                              # bytes the system has given us
         self.holes = [(DIRECTORY, segment.size - DIRECTORY)]
+        self.spare: dict[int, list[int]] = {}       # places that have been free'd, by their size
+        self.given: dict[int, weakref.ref] = {}     # arrays that are in use, by their place
         self.give(DIRECTORY)
 
     def give(self, upto: int) -> None:
@@ -71,7 +73,15 @@ class Heap:
     def place(self, nbytes: int) -> int:
         """Where in the segment that many bytes are free; they are taken. OSError if nowhere."""
         nbytes = rounded(nbytes)
-        fit = min((h for h in self.holes if h[1] >= nbytes), key=lambda h: (h[0] + nbytes > self.taken, h[1]), default=None)
+        if spare := self.spare.get(nbytes):
+            return spare.pop()
+        fit = self._fit(nbytes)
+        if self.spare and (fit is None or fit[0] + nbytes > self.taken):
+            for size, starts in self.spare.items():
+                for start in starts:
+                    self.holes = with_hole(self.holes, start, size)     # neighbouring holes become one
+            self.spare.clear()
+            fit = self._fit(nbytes)
         if fit is None:
             raise OSError(f"no {nbytes} bytes in a row are left of {self.segment.size}")
         self.give(fit[0] + nbytes)
@@ -80,14 +90,23 @@ class Heap:
             self.holes.append((fit[0] + nbytes, fit[1] - nbytes))
         return fit[0]
 
+    def _fit(self, nbytes: int) -> tuple[int, int] | None:
+        """The hole to take them from: the smallest, but rather memory that the system has given us already."""
+        return min((h for h in self.holes if h[1] >= nbytes), key=lambda h: (h[0] + nbytes > self.taken, h[1]), default=None)
+
     def free(self, start: int, nbytes: int) -> None:
-        """Take bytes back; neighbouring holes become one."""
-        self.holes = with_hole(self.holes, start, rounded(nbytes))
+        """Take bytes back. Programs want the same sizes again and again, so they are kept as they are until another size would
+        take more memory from the system."""
+        self.spare.setdefault(rounded(nbytes), []).append(start)
+
+    def used(self) -> int:
+        """Bytes that somebody has."""
+        spare = sum(size * len(starts) for size, starts in self.spare.items())
+        return self.segment.size - sum(size for _, size in self.holes) - spare
 
     def empty(self, nbytes: int) -> np.ndarray | None:
         """Bytes that other ranks can reach, free again when nobody looks at them any more. None if there aren't enough."""
-        largest = max((h[1] for h in self.holes), default=0)
-        if largest < nbytes + self.keep:
+        if self.segment.size - self.used() < nbytes + self.keep:
             return None
         try:
             start = self.place(nbytes)
@@ -95,7 +114,7 @@ class Heap:
             return None
         # Of a memoryview, not of the array: a view of a view holds on to the first array, past this one.
         array = np.frombuffer(memoryview(self.segment.map)[start:start + nbytes], np.uint8)
-        weakref.finalize(array, self.free, start, nbytes).atexit = False
+        self.given[start] = weakref.ref(array, lambda _: (self.given.pop(start), self.free(start, nbytes)))
         return array
 
 

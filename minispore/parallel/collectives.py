@@ -63,14 +63,21 @@ class AllReduceOver(Between):
     kind: str = "sum"
     arity, widens = None, True
 
+    def message(self, xs) -> np.ndarray:
+        """The tensors one behind the other, in an array that is reduced in place."""
+        flat = self.comm.buffer((sum(x.size for x in xs),), xs[0].dtype)
+        return np.concatenate([x.reshape(-1) for x in xs], out=flat)
+
     def post(self, out, *xs):
         if isinstance(out, list):
-            return [self.comm.all_reduce(joined(xs), self.kind).then(partial(fill, out))]
+            flat = self.message(xs)
+            return [self.comm.all_reduce(flat, self.kind, flat).then(partial(fill, out))]
         return [self.comm.all_reduce(xs[0], self.kind, out=out)]
 
     def cpu(self, out, *xs):
         if isinstance(out, list):
-            fill(out, self.comm.all_reduce_now(joined(xs), self.kind))
+            flat = self.message(xs)
+            fill(out, self.comm.all_reduce_now(flat, self.kind, flat))
         else:
             self.comm.all_reduce_now(xs[0], self.kind, out)
 

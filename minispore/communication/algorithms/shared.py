@@ -18,6 +18,7 @@ import numpy as np
 COLUMNS = 16                    # of a plan, as a row of the record has
 LINE = 64                       # bytes of a cache line, which two ranks had better not write both
 FEW = 1 << 14                   # bytes of X up to which one meeting is enough
+WORTH = 1 << 18                 # bytes from which on a new array had better lie in a heap: there it takes longer to make
 X, OUT = 0, 1                   # the two arrays of a rank
 
 
