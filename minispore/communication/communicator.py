@@ -84,12 +84,11 @@ class Communicator:
 
     def all_reduce_now(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> np.ndarray:
         """all_reduce(...).wait(), with less ado where the ranks share memory and nothing else is under way."""
-        call = self.calls.get(("AllReduce", x.dtype, x.size, op, -1, name))
+        call = self.calls.get(("AllReduce", x.dtype, x.size, op, None, name))
         if (call is None or call.plan is None or self.endpoint.pending or self.room.missing or not x.flags.c_contiguous
                 or selection.current() is not self.chooser):
             return self.all_reduce(x, op, out, name).wait()
-        if out is None:
-            out = self._result(x.shape, x.dtype)
+        out = self._result(x.shape, x.dtype, out)
         flat, into = (x, out) if x.ndim == 1 else (x.reshape(-1), out.reshape(-1))
         self.sequence += 1
         if call.machine(self.room.state, call.plan, flat, into, self.sequence, 2):
@@ -178,9 +177,15 @@ class Communicator:
     # ---- how a communication begins ------------------------------------------------------------------
 
     def _result(self, shape, dtype, out: np.ndarray | None = None) -> np.ndarray:
-        return self.buffer(shape, dtype) if out is None else out
+        """out, if it can take the result; a new array if none is given."""
+        if out is None:
+            return self.buffer(shape, dtype)
+        if out.shape != shape or out.dtype != dtype or not out.flags.carray:
+            raise ValueError(f"out must be a contiguous array of shape {shape} and {dtype} that can be written, not one of shape "
+                             f"{out.shape}, {out.dtype}, strides {out.strides}")
+        return out
 
-    def _call(self, op, dtype, count, reduction="", root=-1, name="", peer=ALL, tag=None) -> Call:
+    def _call(self, op, dtype, count, reduction="", root=None, name="", peer=ALL, tag=None) -> Call:
         """The same object for the same arguments, as long as the selection doesn't change."""
         if (now := selection.current()) is not self.chooser or len(self.calls) > MOST_CALLS:
             self.chooser, self.calls = now, {}
@@ -200,22 +205,24 @@ class Communicator:
 
     def _locality(self, dtype, reduction) -> str:
         """The group's, for this: what Numba can't calculate isn't done in shared memory."""
-        uncompiled = reduction and dtype.name in ("float16", "bfloat16")
+        uncompiled = reduction and (dtype.name in ("float16", "bfloat16") or not dtype.isnative)
         return self.endpoint.transport.locality if uncompiled and self.locality == "shared" else self.locality
 
-    def _plan(self, call: Call, reduction: str, root: int) -> None:
+    def _plan(self, call: Call, reduction: str, root: int | None) -> None:
         """What a call needs that is done in the room. Arrays that are only moved are bytes there."""
         k, dtype = self.room.kernels, call.dtype if reduction else np.dtype(np.uint8)
-        call.plan = shared.plan(call.op, self.rank, self.size, root, call.nbytes // dtype.itemsize, dtype.itemsize).copy()
+        call.plan = shared.plan(call.op, self.rank, self.size, root or 0, call.nbytes // dtype.itemsize, dtype.itemsize).copy()
         call.plan[k.EVENT, :len(call.row)] = call.row
         call.plan[k.HEAD, [k.ALIKE, k.OP]] = 1 + _tag(call.op, call.dtype.name, call.count, call.detail), k.OPS.get(reduction, 0)
         like = np.empty(0, dtype)
         call.machine = k.collective.code(self.room.state, call.plan, like, like, 0, 0)
 
-    def _start(self, op, x, out, steps, result, reduction="", root=-1, name="") -> Handle:
+    def _start(self, op, x, out, steps, result, reduction="", root=None, name="") -> Handle:
         """A collective. steps(link, algorithm): what it does where it is done by messages."""
         if reduction:
             _known(reduction, x.dtype)
+        if root is not None and not 0 <= root < self.size:
+            raise ValueError(f"{op}: root {root} must be a place in group {self.name}, 0 … {self.size - 1}")
         call = self._call(op, x.dtype, x.size, reduction, root, name)
         self.sequence += 1
         if call.plan is not None:
@@ -276,8 +283,8 @@ def _known(op: str, dtype) -> None:
         raise ValueError(f"a reduction is one of {', '.join(kernels.OPS)} and avg, not {op!r}")
 
 
-def _detail(reduction: str, root: int) -> str:
-    return ", ".join(filter(None, (reduction, f"root {root}" if root >= 0 else "")))
+def _detail(reduction: str, root: int | None) -> str:
+    return ", ".join(filter(None, (reduction, "" if root is None else f"root {root}")))
 
 
 def _sums(op: str) -> str:
