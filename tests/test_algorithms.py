@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from minispore.communication import communicator, init, selection
 from minispore.communication.algorithms import ALGORITHMS, ring_all_reduce
+from minispore.communication.backends.threads import ThreadTransport
 from minispore.communication.communicator import Communicator, Endpoint
 from minispore.lab import run_ranks
 
@@ -259,6 +260,13 @@ def test_nodes_of_different_size():
     """7 ranks, 3 a node: the last node has one, so one leader a node speaks for it."""
     sent = messages(7, "hierarchical", reduced(20), "3")
     assert {r for m in chain(*sent) if m.rank // 3 != m.peers[0] // 3 for r in (m.rank, m.peers[0])} == {0, 3, 6}
+
+
+def test_ranks_of_several_machines_choose_hierarchical(monkeypatch):
+    monkeypatch.setattr(ThreadTransport, "host", lambda self, rank: 10 + rank // 2)
+    def program(c):
+        return c.nodes, c.locality, c.all_reduce(np.ones(3)).wait()[0], c.endpoint.record.collectives()[0].algorithm
+    assert on_ranks(4, program) == [(((0, 1), (2, 3)), "nodes", 4.0, "hierarchical")] * 4
 
 
 def test_a_link_among_some_places():

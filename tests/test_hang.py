@@ -60,7 +60,7 @@ def test_no_folder(tmp_path, capsys):
 def test_a_killed_job(tmp_path, capsys):
     (tmp_path / "program.py").write_text(
         "import os, signal, time\nimport numpy as np\nfrom minispore.communication import communicator, init\ninit()\n"
-        "c = communicator()\nc.barrier().wait()\nif c.rank == 2:\n    time.sleep(40)\n"
+        "c = communicator()\nc.all_reduce(np.ones(5)).wait()\nif c.rank == 2:\n    time.sleep(40)\n"
         "h = c.all_reduce(np.ones(5), name='grads')\n"
         "if c.rank == 1:\n    time.sleep(1)\n    os.kill(os.getpid(), signal.SIGKILL)\nh.wait()\n")
     done = subprocess.run([sys.executable, "-m", "minispore.launch.msrun", "--worker_num=3", "--log_dir=logs", "program.py"],

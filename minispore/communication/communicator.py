@@ -38,7 +38,7 @@ class Communicator:
     @cached_property
     def nodes(self) -> tuple[tuple[int, ...], ...]:
         """The places of the group by node."""
-        return selection.nodes_of(self.ranks)
+        return selection.nodes_of(self.ranks, self.endpoint.transport.host)
 
     @cached_property
     def locality(self) -> str:

@@ -27,6 +27,9 @@ class Transport(Protocol):
     locality: str               # "threads" or "messages"; see selection.LOCALITIES
     node: "Node | None"           # memory shared with the ranks beside this one, if there is any
 
+    def host(self, rank: int) -> int:
+        """A number for the machine that a world rank is on."""
+
     def isend(self, data: np.ndarray, dest: int, tag: int):
         """Begin to send a contiguous array; it mustn't change before the request is complete."""
 

@@ -217,9 +217,10 @@ def agreed(comm) -> Selection:
     return Selection(table, forced, node_size, mine.replaced)
 
 
-def nodes_of(ranks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The places of a group by node: all on one, unless MINISPORE_NODE_SIZE has it that k consecutive ranks are one."""
+def nodes_of(ranks: tuple[int, ...], host: Callable[[int], int]) -> tuple[tuple[int, ...], ...]:
+    """The places of a group by node. host(rank): a number for the machine a world rank is on; MINISPORE_NODE_SIZE has it that
+    each k consecutive ranks are on one."""
     size, nodes = current().node_size, {}
     for place, rank in enumerate(ranks):
-        nodes.setdefault(rank // size if size else 0, []).append(place)
+        nodes.setdefault(rank // size if size else host(rank), []).append(place)
     return tuple(map(tuple, nodes.values()))

@@ -44,6 +44,7 @@ class MpiTransport:
                 f"to another MPI than mpi4py ({MPI.Get_library_version().splitlines()[0]}). Start with `msrun`, or with "
                 "the mpiexec that came with minispore's environment")
         local = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.hosts = self.comm.allgather(local.bcast(self.rank))        # of each rank, the first rank that is on its machine
         self.board, self.window = self._board(local)
         self.node = self._node(local)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -71,6 +72,9 @@ class MpiTransport:
                 os.unlink(path)
         here = {r for r in node.allgather(self.rank)}
         return Board(memory, self.rank, frozenset(range(self.size)) - here), window
+
+    def host(self, rank):
+        return self.hosts[rank]
 
     def isend(self, data, dest, tag):
         return self.comm.Isend([data.view(np.uint8), self.MPI.BYTE], dest, tag)
