@@ -27,19 +27,29 @@ def load(typing, address):
 
 @intrinsic
 def load_last(typing, address):
-    """As load, and in one order with all `store`s of all ranks."""
+    """As load, and in one order with all `store_first`s and `add`s of all ranks."""
     def make(context, b, signature, args):
         return b.load_atomic(_pointer(b, args[0]), ordering="seq_cst", align=8)
     return types.int64(types.int64), make
 
 
+def _store(ordering):
+    def make(context, b, signature, args):
+        b.store_atomic(args[1], _pointer(b, args[0]), ordering=ordering, align=8)
+        return context.get_dummy_value()
+    return types.void(types.int64, types.int64), make
+
+
 @intrinsic
 def store(typing, address, value):
     """Store an int64; whoever loads it sees all that was written before."""
-    def make(context, b, signature, args):
-        b.store_atomic(args[1], _pointer(b, args[0]), ordering="seq_cst", align=8)
-        return context.get_dummy_value()
-    return types.void(types.int64, types.int64), make
+    return _store("release")
+
+
+@intrinsic
+def store_first(typing, address, value):
+    """As store, and before this rank loads anything more."""
+    return _store("seq_cst")
 
 
 @intrinsic

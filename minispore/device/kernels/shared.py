@@ -20,6 +20,7 @@ from minispore.device.kernels.atomics import (
     load_last,
     pause,
     store,
+    store_first,
     syscall,
 )
 from minispore.device.kernels.jit import kernel
@@ -85,12 +86,14 @@ def now(room):
 @kernel
 def arrive(room):
     """This rank comes to the room's next meeting: what it wrote before is there for the others to read. The last one opens the
-    gate, before which those wait who sleep."""
+    gate, before which those wait who sleep. It is counted before its flag shows: who sees all flags, and goes on, would else be
+    counted for the next meeting before the last one was for this, and that gate would stay shut."""
     room[MEETING] += 1
-    store(room[FIXED + room[ME]] + FLAG, room[MEETING])
     gate = room[FIXED]
-    if add(gate + COME, 1) == room[MEETING] * room[SIZE] - 1:
-        store(gate + GATE, room[MEETING])
+    last = add(gate + COME, 1) == room[MEETING] * room[SIZE] - 1
+    store(room[FIXED + room[ME]] + FLAG, room[MEETING])
+    if last:
+        store_first(gate + GATE, room[MEETING])
         if load_last(gate + SLEEPERS) > 0:
             syscall(FUTEX, gate + GATE, WAKE, ALL, 0, 0, 0)
 
