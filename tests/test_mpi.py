@@ -194,6 +194,63 @@ def test_arrays_that_others_reach_and_private_ones(tmp_path, n):
     assert msrun(tmp_path, n, SHARED).count("all right") == n
 
 
+ODD = """
+import ml_dtypes
+import numpy as np
+import minispore as ms
+from minispore.communication import communicator, create_group, init
+init()
+c = communicator()
+n, me = c.size, c.rank
+
+def same(handle, want):
+    got = np.asarray(handle.wait())
+    assert np.array_equal(got.astype(float), np.asarray(want).astype(float), equal_nan=True), (got, want)
+
+x = np.arange(12.0).reshape(3, 4)
+same(c.all_reduce(np.asfortranarray(x)), n * x)
+same(c.all_reduce(x[::2, ::3]), n * x[::2, ::3])
+same(c.all_reduce(np.array(me + 1.0)), n * (n + 1) / 2)
+read_only = np.ones(5)
+read_only.setflags(write=False)
+assert (c.all_reduce_now(read_only) == n).all() and (c.all_reduce_now(read_only) == n).all()
+for dtype in (ml_dtypes.bfloat16, np.float16, np.uint64, np.int8, np.bool_, np.uint16):
+    same(c.all_reduce(np.ones(7, dtype)), np.full(7, n).astype(dtype))
+    same(c.all_gather(np.full(3, me, dtype)), np.repeat(np.arange(n), 3).astype(dtype))
+nan = np.array([np.nan if me == 1 else me, me], float)
+same(c.all_reduce(nan, "max"), [np.nan, n - 1])
+same(c.all_reduce(nan, "min"), [np.nan, 0])
+for _ in range(5):                                  # a group of the same name again and again
+    create_group("back", list(range(n))[::-1])
+    same(communicator("back").all_reduce(np.ones(3)), np.full(3, n))
+    ms.destroy_group("back")
+groups = {"a": [0, 1], "b": [1, 2], "c": [0, 2]}    # they overlap; each rank is in two, and begins and waits in another order
+mine = {name: ranks for name, ranks in groups.items() if me in ranks}
+for name, ranks in mine.items():
+    create_group(name, ranks)
+late = [(communicator(name).all_reduce(np.full(50_000, me + 1.0)), sum(r + 1 for r in mine[name]))
+        for name in (mine if me else list(mine)[::-1])]
+world, sent = c.all_reduce(np.ones(200_000)), c.send(np.full(4, me), (me + 1) % n)
+same(c.receive((4,), np.int64, (me - 1) % n), np.full(4, (me - 1) % n))
+same(world, np.full(200_000, n))
+for handle, want in late[::-1]:
+    same(handle, np.full(50_000, want))
+try:
+    c.all_reduce(np.ones(3 if me else 4)).wait()
+except ms.CollectiveError as error:
+    assert "in different operations" in str(error)
+else:
+    raise AssertionError("nobody noticed")
+same(c.all_reduce(np.ones(3)), np.full(3, n))       # who catches that can go on
+print("all right")
+"""
+
+
+@pytest.mark.parametrize("n", [3, pytest.param(5, marks=pytest.mark.slow)])
+def test_odd_arrays_and_groups(tmp_path, n):
+    assert msrun(tmp_path, n, ODD).count("all right") == n
+
+
 def test_memory_that_is_too_small_is_refused_by_all(tmp_path, monkeypatch):
     """Each rank hears what the others say; none goes on alone, and no file is left."""
     monkeypatch.setattr(segment, "FOLDER", str(tmp_path))
