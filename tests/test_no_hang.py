@@ -31,7 +31,9 @@ JOIN = """
 ms.init()
 rank, size, comm = ms.get_rank(), ms.get_group_size(), ms.communication.communicator()
 warm = comm.split(comm.ranks, "warm")           # kernels are loaded before the time-out, a very short one here, counts
+short, comm.endpoint.timeout = comm.endpoint.timeout, 60
 warm.barrier().wait(), warm.all_reduce(np.ones(1)).wait()
+comm.endpoint.timeout = short
 comm.endpoint.board.clear(), comm.endpoint.record.clear()
 def hook(*error):
     open_ = [e.begin for e in ms.communication.get_record().collectives() if not e.end]

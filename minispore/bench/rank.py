@@ -15,7 +15,7 @@ import numpy as np
 from minispore.bench.contestants import contestants, elements, expected, values
 from minispore.communication import communicator, init
 
-ROUND = 0.001           # seconds a round should take at least: as many calls are in it
+ROUND = 0.005           # seconds a turn should take at least: as many calls are in it, so that its arrays come into the caches
 CALLS = 200             # but no more than that
 ROUNDS = 3, 2000        # at least, at most
 
