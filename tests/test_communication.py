@@ -82,6 +82,11 @@ def test_avg_is_the_sum_divided_whole_numbers_towards_zero(n, length, dtype):
             np.testing.assert_array_equal(at_root, want)
 
 
+def test_avg_of_whole_numbers_is_exact():
+    many = [2**53 + 1, -2**53 - 1, 2**60 + 7]
+    assert [r.tolist() for r in on_ranks(3, lambda c: c.all_reduce(np.array(many), "avg").wait())] == [many] * 3
+
+
 def test_sums_are_the_same_bits_on_every_rank_and_every_time():
     def program(c):
         return c.all_reduce(np.random.default_rng(c.rank).random(1000).astype(np.float32)).wait()
@@ -360,6 +365,13 @@ def test_time_runs_out(monkeypatch):
     (lambda c: c.all_reduce(np.ones(2), out=np.ones(3)), ValueError, r"contiguous array of shape \(2,\) and float64"),
     (lambda c: c.all_reduce_now(np.ones(2), out=np.ones(2, int)), ValueError, "not one of shape .*int64"),
     (lambda c: c.all_gather(np.ones(2), np.ones((4, 2))[:, 0]), ValueError, "that can be written, not one"),
+    (lambda c: c.all_reduce((b := np.ones(9))[:4], out=b[2:6]), ValueError, "out overlaps .* 16 bytes .* at 0 only"),
+    (lambda c: c.all_reduce_now((b := np.ones(9))[:4], out=b[2:6]), ValueError, "out overlaps"),
+    (lambda c: c.broadcast((b := np.ones(9))[:4], 0, b[2:6]), ValueError, "out overlaps"),
+    (lambda c: c.reduce_scatter((b := np.ones(8)), out=b[1:5]), ValueError, "8 bytes .* at 0 only"),
+    (lambda c: c.all_gather((b := np.ones(8))[4:], b), ValueError, "-32 bytes .* at 0 only"),
+    (lambda c: c.all_to_all((b := np.ones(8)), b[:]), ValueError, "it mustn't here"),
+    (lambda c: c.empty((-1,), "f4"), ValueError, "negative dimensions"),
     (lambda c: c.all_reduce(np.ones(2, complex)), TypeError, "an array of complex128 can't be sent"),
 ])
 def test_bad_arguments(call, error, message):

@@ -217,6 +217,8 @@ assert (c.all_reduce_now(read_only) == n).all() and (c.all_reduce_now(read_only)
 for dtype in (ml_dtypes.bfloat16, np.float16, np.uint64, np.int8, np.bool_, np.uint16):
     same(c.all_reduce(np.ones(7, dtype)), np.full(7, n).astype(dtype))
     same(c.all_gather(np.full(3, me, dtype)), np.repeat(np.arange(n), 3).astype(dtype))
+many = np.array([2**53 + 1, -2**53 - 1, -7, 8] * 5000)
+same(c.all_reduce(many, "avg").then(lambda got: got == many), np.ones(20_000))
 nan = np.array([np.nan if me == 1 else me, me], float)
 same(c.all_reduce(nan, "max"), [np.nan, n - 1])
 same(c.all_reduce(nan, "min"), [np.nan, 0])

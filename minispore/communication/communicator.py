@@ -63,7 +63,7 @@ class Communicator:
         """A new array, if possible in memory that the other ranks of the node reach: their AllReduce then copies nothing."""
         node, dtype = self.endpoint.transport.node, np.dtype(dtype)
         nbytes = int(np.prod(shape)) * dtype.itemsize
-        memory = node.heap.empty(max(nbytes, 1)) if node else None
+        memory = node.heap.empty(max(nbytes, 1)) if node and nbytes >= 0 else None      # numpy refuses what is negative
         return np.empty(shape, dtype) if memory is None else memory[:nbytes].view(dtype).reshape(shape)
 
     def buffer(self, shape, dtype) -> np.ndarray:
@@ -73,7 +73,8 @@ class Communicator:
 
     def all_reduce(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> Handle:
         """The sum (…) of x over the ranks, on all of them; into `out`, a contiguous array, if given (it may be x itself)."""
-        x, out = _contiguous(x), self._result(x.shape, x.dtype, out)
+        x = _contiguous(x)
+        out = self._result(x.shape, x.dtype, out, x)
 
         def steps(link, algorithm):
             if x is not out:
@@ -88,7 +89,7 @@ class Communicator:
         if (call is None or call.plan is None or self.endpoint.pending or self.room.missing or not x.flags.c_contiguous
                 or selection.current() is not self.chooser):
             return self.all_reduce(x, op, out, name).wait()
-        out = self._result(x.shape, x.dtype, out)
+        out = self._result(x.shape, x.dtype, out, x)
         flat, into = (x, out) if x.ndim == 1 else (x.reshape(-1), out.reshape(-1))
         self.sequence += 1
         if call.machine(self.room.state, call.plan, flat, into, self.sequence, 2):
@@ -98,7 +99,8 @@ class Communicator:
     def reduce_scatter(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None) -> Handle:
         """x (size·k, …) reduced over the ranks; rank r gets its rows r·k … (r+1)·k."""
         self._divides("ReduceScatter", x)
-        x, out = _contiguous(x), self._result((x.shape[0] // self.size, *x.shape[1:]), x.dtype, out)
+        x = _contiguous(x)
+        out = self._result((x.shape[0] // self.size, *x.shape[1:]), x.dtype, out, x, self.rank * (x.nbytes // self.size))
 
         def steps(link, algorithm):
             chunks = [c.reshape(-1) for c in np.split(x.copy(), self.size)]
@@ -109,7 +111,9 @@ class Communicator:
 
     def all_gather(self, x: np.ndarray, out: np.ndarray | None = None) -> Handle:
         """The ranks' x (k, …) one behind the other: (size·k, …)."""
-        x, out = _contiguous(x), self._result((self.size * (x.shape[0] if x.ndim else 1), *x.shape[1:]), x.dtype, out)
+        x = _contiguous(x)
+        rows = self.size * (x.shape[0] if x.ndim else 1)
+        out = self._result((rows, *x.shape[1:]), x.dtype, out, x, -self.rank * x.nbytes)
 
         def steps(link, algorithm):
             chunks = np.split(out.reshape(-1), self.size)
@@ -119,7 +123,8 @@ class Communicator:
 
     def broadcast(self, x: np.ndarray, root: int, out: np.ndarray | None = None) -> Handle:
         """root's x, on all ranks."""
-        x, out = _contiguous(x), self._result(x.shape, x.dtype, out)
+        x = _contiguous(x)
+        out = self._result(x.shape, x.dtype, out, x)
 
         def steps(link, algorithm):
             out[...] = x
@@ -139,7 +144,8 @@ class Communicator:
     def all_to_all(self, x: np.ndarray, out: np.ndarray | None = None) -> Handle:
         """x (size·k, …): its r-th part goes to rank r; the result's s-th part came from rank s. out mustn't be x."""
         self._divides("AlltoAll", x)
-        x, out = _contiguous(x), self._result(x.shape, x.dtype, out)
+        x = _contiguous(x)
+        out = self._result(x.shape, x.dtype, out, x, None)
         return self._start("AlltoAll", x, out, lambda link, algorithm: algorithm(
             link, *(np.split(a.reshape(-1), self.size) for a in (x, out))), lambda: out)
 
@@ -176,13 +182,17 @@ class Communicator:
 
     # ---- how a communication begins ------------------------------------------------------------------
 
-    def _result(self, shape, dtype, out: np.ndarray | None = None) -> np.ndarray:
-        """out, if it can take the result; a new array if none is given."""
+    def _result(self, shape, dtype, out: np.ndarray | None = None, x: np.ndarray | None = None, at: int | None = 0) -> np.ndarray:
+        """out, if it can take the result of x; a new array if none is given. at: how many bytes behind x it may begin where it
+        shares x's memory; None: it mustn't share any."""
         if out is None:
             return self.buffer(shape, dtype)
         if out.shape != shape or out.dtype != dtype or not out.flags.carray:
             raise ValueError(f"out must be a contiguous array of shape {shape} and {dtype} that can be written, not one of shape "
                              f"{out.shape}, {out.dtype}, strides {out.strides}")
+        if out is not x and np.may_share_memory(x, out) and (behind := out.ctypes.data - x.ctypes.data) != at:
+            where = "it mustn't here" if at is None else f"it may do so at {at} only"
+            raise ValueError(f"out overlaps the array that is given, {behind} bytes behind its start; {where}: pass another")
         return out
 
     def _call(self, op, dtype, count, reduction="", root=None, name="", peer=ALL, tag=None) -> Call:
@@ -244,7 +254,9 @@ class Communicator:
         """Make an average of a sum, in place."""
         if op == "avg":
             if total.dtype.kind in "iu":
-                total[...] = np.trunc(total / self.size)
+                wide = total.astype(total.dtype.kind + "8")
+                down = wide // self.size
+                total[...] = down + ((wide < 0) & (down * self.size != wide))
             else:
                 total /= self.size
 

@@ -94,5 +94,20 @@ def as_bytes(typing, address):
     return types.CPointer(types.uint8)(types.int64), make
 
 
+@intrinsic
+def quotient(typing, a, n):
+    """a / n, whole numbers towards zero. (Numba's `/` would make floats of them, which have 53 bits.)"""
+    def make(context, b, signature, args):
+        kind, (value, count) = signature.args[0], args
+        if isinstance(kind, types.Float):
+            return b.fdiv(value, b.sitofp(count, value.type))
+        wide, signed = ir.IntType(64), getattr(kind, "signed", False)
+        if value.type.width < 64:
+            value = b.sext(value, wide) if signed else b.zext(value, wide)
+        found = b.sdiv(value, count) if signed else b.udiv(value, count)
+        return found if args[0].type.width == 64 else b.trunc(found, args[0].type)
+    return a(a, types.int64), make
+
+
 syscall = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
 clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))

@@ -19,6 +19,7 @@ from minispore.device.kernels.atomics import (
     load,
     load_last,
     pause,
+    quotient,
     store,
     store_first,
     syscall,
@@ -214,7 +215,7 @@ def carry(room, plan, take, m, like):
             combine(op, part, part, at(room[origin + s] + low * width, like, n))
         if op == 4:
             for i in range(n):
-                part[i] = part[i] / room[SIZE]
+                part[i] = quotient(part[i], room[SIZE])
         for d in range(take[TO_FIRST], take[TO_LAST]):
             copy(room[goal + d] + low * width, room[SCRATCH], n * width)
 
