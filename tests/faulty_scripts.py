@@ -22,7 +22,7 @@ class Faulty:
 
 
 ENDED = ("has ended", "can't come any more")
-DIFFER = "op, dtype, count and root must agree on all ranks"
+DIFFER = "op, dtype, count, root and algorithm must agree on all ranks"
 TIME = ("MINISPORE_TIMEOUT", "all ranks wait for one another")      # thread ranks know at once
 
 TRAIN = """
@@ -96,6 +96,10 @@ for handle in handles[::-1]:
 for root in (0, 1) if rank else (1, 0):
     ops.Broadcast(root)((Tensor(np.ones(2, np.float32)),))
 """, (DIFFER, "Broadcast", "root 0", "root 1")),
+    Faulty("other_algorithm", 2, """
+with ms.communication.selection.algorithm("tree" if rank else "recursive_doubling"):
+    comm.all_reduce(np.ones(4)).wait()
+""", (DIFFER, "by tree", "by recursive_doubling"), fast=True),
     # ---- wrong root ----------------------------------------------------------------------------------
     Faulty("wrong_root", 2, "comm.broadcast(np.ones(4), root=int(rank == 1)).wait()\n",
            (DIFFER, "Broadcast", "root 0", "root 1"), fast=True),

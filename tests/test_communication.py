@@ -280,7 +280,7 @@ def test_a_rank_that_ends_early():
             c.all_reduce(np.ones(3)).wait()
     e = fails(3, program, "rank 1 can't come any more")
     assert "rank 1: has ended after 3 communications" in str(e)
-    assert "rank 0: waits in AllReduce(sum) number 4 of group hccl_world_group, 3 × float64, test_communication.py:" in str(e)
+    assert "rank 0: waits in AllReduce(sum) number 4 of group hccl_world_group, 3 × float64 by ring, test_communication.py:" in str(e)
 
 
 def test_a_circle_of_receives():
@@ -303,7 +303,7 @@ def test_two_groups_crossed():
 def test_ranks_in_different_operations(other):
     def program(c):
         (other(c) if c.rank == 1 else c.all_reduce(np.ones(6))).wait()
-    fails(3, program, "op, dtype, count and root must agree on all ranks")
+    fails(3, program, "op, dtype, count, root and algorithm must agree on all ranks")
 
 
 def test_a_message_of_another_size_never_arrives():
@@ -361,6 +361,11 @@ def test_time_runs_out(monkeypatch):
     (lambda c: c.all_reduce(np.ones(2), "mean"), ValueError, "not 'mean'"),
     (lambda c: c.all_reduce(np.ones(2, bool), "avg"), ValueError, "bools have no avg; cast them"),
     (lambda c: c.broadcast(np.ones(2), 2), ValueError, r"Broadcast: root 2 must be a place in group .*, 0 … 1"),
+    (lambda c: c.broadcast(np.ones(2), "1"), ValueError, "root '1' must be a place"),
+    (lambda c: c.send(np.ones(2), 7), ValueError, "Send: rank 7 must be a place in group .*, 0 … 1"),
+    (lambda c: c.receive((2,), np.float64, -1), ValueError, "Receive: rank -1 must be a place"),
+    (lambda c: c.all_reduce([1.0]), TypeError, "numpy arrays, not a list"),
+    (lambda c: c.all_reduce_now(1.0), TypeError, "numpy arrays, not a float"),
     (lambda c: c.gather(np.ones(2), -1), ValueError, "Gather: root -1 must be a place"),
     (lambda c: c.all_reduce(np.ones(2), out=np.ones(3)), ValueError, r"contiguous array of shape \(2,\) and float64"),
     (lambda c: c.all_reduce_now(np.ones(2), out=np.ones(2, int)), ValueError, "not one of shape .*int64"),

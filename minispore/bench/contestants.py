@@ -45,8 +45,7 @@ def contestants(op: str, count: int, comm, names, gloo=None) -> list[Contestant]
             made.append(Contestant("shared", common, ours(op, comm, common, result)))
         made.append(Contestant("private", x, ours(op, comm, x, y)))
     for name in ALGORITHMS[op]:
-        if name != "shared":
-            made.append(Contestant(name, x, ours(op, comm, x, y), lambda name=name: selection.algorithm(name)))
+        made.append(Contestant(name, x, ours(op, comm, x, y), lambda name=name: selection.algorithm(name)))
     made.append(Contestant("mpi", x, mpis(op, comm.endpoint.transport.MPI, x, y)))
     if gloo is not None:
         made.append(Contestant("gloo", x, gloos(op, gloo, x, y)))

@@ -1,11 +1,9 @@
 """The board: one row a rank that says what it is doing, in memory all ranks of the node can read.
 
-It is written with a handful of stores a collective and read only by who has waited in vain: from it comes the report
-which rank waits where, and which ones can never come. Who waits for long adds a note in words: in what, on which tensor, and at
-which line of the script.
+A rank counts there what it has completed. Who waits for long writes in what, in numbers that can be compared and in words, with
+the line of the script: from that comes the report which rank waits where, and which ones can never come.
 """
 import time
-from collections.abc import Callable
 from hashlib import blake2b
 
 import numpy as np
@@ -42,12 +40,7 @@ class Board:
         self.rows = memory[:size * COLUMNS * 8].view(np.int64).reshape(size, COLUMNS)
         self.notes = memory[size * COLUMNS * 8:].reshape(size, NOTE)
         self.rank, self.unknown = rank, unknown
-        self.says: Callable[[], str] = str          # in words, what this rank is about to wait in
-
-    def enter(self, group: int, sequence: int, op: str, dtype: str, count: int, detail: str) -> None:
-        """This rank begins a communication."""
-        self.rows[self.rank, 1:DONE] = (group, sequence, OPS.index(op), DTYPES.index(dtype), count,
-                                        code(detail) if detail else 0)
+        self.subject = None             # the handle that this rank is about to wait in: it `says()` what it is, and its `place()`
 
     def set(self, state: int) -> None:
         self.rows[self.rank, STATE] = state
@@ -58,8 +51,12 @@ class Board:
 
     def waits(self) -> None:
         """This rank has waited for long, or for something that can't come: a note says in what, and where in the script."""
-        text = ", ".join(filter(None, (self.says(), script_line()))).encode()[:NOTE]
-        row = self.rows[self.rank]
+        row, said = self.rows[self.rank], ""
+        if self.subject is not None:
+            group, sequence, op, dtype, count, detail = self.subject.place()
+            row[GROUP:DONE] = group, sequence, OPS.index(op), DTYPES.index(dtype), count, code(detail)
+            said = self.subject.says()
+        text = ", ".join(filter(None, (said, script_line()))).encode()[:NOTE]
         self.notes[self.rank] = np.frombuffer(text.ljust(NOTE, b"\0"), np.uint8)
         row[NOTED], row[STATE] = row[DONE] + 1, WAITING         # the note holds until one more communication is complete
 

@@ -13,7 +13,7 @@ from minispore.communication import board, selection
 from minispore.communication.algorithms import message_in, message_out, shared
 from minispore.communication.endpoint import Endpoint
 from minispore.communication.handle import Call, Handle, MessageHandle, RoomHandle
-from minispore.communication.ring import ALL, DTYPE_IDS, OP_IDS
+from minispore.communication.ring import row
 from minispore.device import kernels
 
 TAGS = 2 ** 26              # collectives' tags lie below, those of single messages above; MPI allows 2^27 at least
@@ -55,6 +55,11 @@ class Communicator:
         node = self.endpoint.transport.node
         return node.room(self.code, self.ranks, self.endpoint.record) if self.locality == "shared" else None
 
+    def leave(self) -> None:
+        """This rank takes part in nothing of this group any more: the memory in which it met is given back."""
+        if self.endpoint.transport.node:
+            self.endpoint.transport.node.leave(self.code)
+
     def split(self, ranks, name: str) -> "Communicator":
         """A communicator of some of the ranks (world numbers)."""
         return Communicator(self.endpoint, ranks, name)
@@ -85,8 +90,9 @@ class Communicator:
 
     def all_reduce_now(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None, name: str = "") -> np.ndarray:
         """all_reduce(...).wait(), with less ado where the ranks share memory and nothing else is under way."""
+        x = _contiguous(x)
         call = self.calls.get(("AllReduce", x.dtype, x.size, op, None, name))
-        if (call is None or call.plan is None or self.endpoint.pending or self.room.missing or not x.flags.c_contiguous
+        if (call is None or call.plan is None or self.endpoint.pending or self.room.missing
                 or selection.current() is not self.chooser):
             return self.all_reduce(x, op, out, name).wait()
         out = self._result(x.shape, x.dtype, out, x)
@@ -98,8 +104,7 @@ class Communicator:
 
     def reduce_scatter(self, x: np.ndarray, op: str = "sum", out: np.ndarray | None = None) -> Handle:
         """x (size·k, …) reduced over the ranks; rank r gets its rows r·k … (r+1)·k."""
-        self._divides("ReduceScatter", x)
-        x = _contiguous(x)
+        x = self._divides("ReduceScatter", x)
         out = self._result((x.shape[0] // self.size, *x.shape[1:]), x.dtype, out, x, self.rank * (x.nbytes // self.size))
 
         def steps(link, algorithm):
@@ -143,8 +148,7 @@ class Communicator:
 
     def all_to_all(self, x: np.ndarray, out: np.ndarray | None = None) -> Handle:
         """x (size·k, …): its r-th part goes to rank r; the result's s-th part came from rank s. out mustn't be x."""
-        self._divides("AlltoAll", x)
-        x = _contiguous(x)
+        x = self._divides("AlltoAll", x)
         out = self._result(x.shape, x.dtype, out, x, None)
         return self._start("AlltoAll", x, out, lambda link, algorithm: algorithm(
             link, *(np.split(a.reshape(-1), self.size) for a in (x, out))), lambda: out)
@@ -160,8 +164,8 @@ class Communicator:
 
     def scatter(self, x: np.ndarray, root: int) -> Handle:
         """root's x (size·k, …), cut along dim 0: rank r gets its r-th part. The others' x says but shape and dtype."""
-        self._divides("Scatter", x)
-        x, out = _contiguous(x), self._result((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
+        x = self._divides("Scatter", x)
+        out = self._result((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
         return self._start("Scatter", x, out, lambda link, algorithm: algorithm(
             link, np.split(x.reshape(-1), self.size), out.reshape(-1), root), lambda: out, root=root)
 
@@ -195,23 +199,17 @@ class Communicator:
             raise ValueError(f"out overlaps the array that is given, {behind} bytes behind its start; {where}: pass another")
         return out
 
-    def _call(self, op, dtype, count, reduction="", root=None, name="", peer=ALL, tag=None) -> Call:
+    def _call(self, op, dtype, count, reduction, root, name) -> Call:
         """The same object for the same arguments, as long as the selection doesn't change."""
         if (now := selection.current()) is not self.chooser or len(self.calls) > MOST_CALLS:
             self.chooser, self.calls = now, {}
         key = op, dtype, count, reduction, root, name
-        if tag is None and key in self.calls:
-            return self.calls[key]
-        nbytes, detail = count * dtype.itemsize, _detail(reduction, root) if tag is None else f"tag {tag}"
-        algorithm = "message" if tag is not None else selection.choose(op, self.size, nbytes, self._locality(dtype, reduction))
-        texts = map(self.endpoint.record.intern, (algorithm, name or detail))
-        row = (self.group_id, 0, OP_IDS[op], DTYPE_IDS[dtype], count, peer, nbytes, 0, 0, *texts)
-        call = Call(op, detail, dtype, count, nbytes, peer, name, algorithm, row)
-        if algorithm == "shared":
-            self._plan(call, reduction, root)
-        if tag is None:
-            self.calls[key] = call
-        return call
+        if key not in self.calls:
+            algorithm = selection.choose(op, self.size, count * dtype.itemsize, self._locality(dtype, reduction))
+            call = self.calls[key] = Call(op, _detail(reduction, root), dtype, count, algorithm, name=name)
+            if algorithm == "shared":
+                self._plan(call, reduction, root)
+        return self.calls[key]
 
     def _locality(self, dtype, reduction) -> str:
         """The group's, for this: what Numba can't calculate isn't done in shared memory."""
@@ -220,9 +218,10 @@ class Communicator:
 
     def _plan(self, call: Call, reduction: str, root: int | None) -> None:
         """What a call needs that is done in the room. Arrays that are only moved are bytes there."""
-        k, dtype = self.room.kernels, call.dtype if reduction else np.dtype(np.uint8)
-        call.plan = shared.plan(call.op, self.rank, self.size, root or 0, call.nbytes // dtype.itemsize, dtype.itemsize).copy()
-        call.plan[k.EVENT, :len(call.row)] = call.row
+        k, event, dtype = self.room.kernels, call.event(self), call.dtype if reduction else np.dtype(np.uint8)
+        width = dtype.itemsize
+        call.plan = shared.plan(call.op, self.rank, self.size, root or 0, event["nbytes"] // width, width).copy()
+        call.plan[k.EVENT] = row(sequence=0, **event)
         call.plan[k.HEAD, [k.ALIKE, k.OP]] = 1 + _tag(call.op, call.dtype.name, call.count, call.detail), k.OPS.get(reduction, 0)
         like = np.empty(0, dtype)
         call.machine = k.collective.code(self.room.state, call.plan, like, like, 0, 0)
@@ -231,8 +230,8 @@ class Communicator:
         """A collective. steps(link, algorithm): what it does where it is done by messages."""
         if reduction:
             _known(reduction, x.dtype)
-        if root is not None and not 0 <= root < self.size:
-            raise ValueError(f"{op}: root {root} must be a place in group {self.name}, 0 … {self.size - 1}")
+        if root is not None and root not in range(self.size):
+            raise ValueError(f"{op}: root {root!r} must be a place in group {self.name}, 0 … {self.size - 1}")
         call = self._call(op, x.dtype, x.size, reduction, root, name)
         self.sequence += 1
         if call.plan is not None:
@@ -246,7 +245,9 @@ class Communicator:
         return MessageHandle(self, call, self.sequence, tag, run, result)
 
     def _message(self, op, x, peer, tag, steps, result) -> Handle:
-        call = self._call(op, x.dtype, x.size, peer=self.ranks[peer], tag=tag)
+        if peer not in range(self.size):
+            raise ValueError(f"{op}: rank {peer!r} must be a place in group {self.name}, 0 … {self.size - 1}")
+        call = Call(op, f"tag {tag}", x.dtype, x.size, "message", self.ranks[peer])
         wire = TAGS + _tag(self.code, tag, x.dtype, x.size)
         return MessageHandle(self, call, tag, wire, lambda link: steps(link, x, peer), result)
 
@@ -260,15 +261,18 @@ class Communicator:
             else:
                 total /= self.size
 
-    def _divides(self, op, x):
+    def _divides(self, op, x) -> np.ndarray:
+        """x, contiguous, if there is an equal part of it for each rank."""
+        x = _contiguous(x)
         if not x.ndim or x.shape[0] % self.size:
             raise ValueError(f"{op}: dim 0 of shape {x.shape} must divide by the {self.size} ranks of group {self.name}")
+        return x
 
 
 def checked(link, call: Call, steps):
     """First a short message to the next rank: what this one is about to do. If each does what the one before it does, all do
     the same. It shows at once what the algorithm's own messages might never show."""
-    what = f"{call.op}({call.detail}), {call.count} × {call.dtype.name}"
+    what = f"{call.op}({call.detail}), {call.count} × {call.dtype.name} by {call.algorithm}"
     mine, theirs = np.zeros((2, 128), np.uint8)
     text = what.encode()[:128]
     mine[:len(text)] = np.frombuffer(text, np.uint8)
@@ -278,8 +282,8 @@ def checked(link, call: Call, steps):
     if (mine != theirs).any():
         said = bytes(theirs).rstrip(b"\0").decode(errors="replace")
         raise CollectiveError(f"rank {comm.endpoint.rank} is in {what}, number {link.sequence} of group {comm.name}, but rank "
-                              f"{comm.ranks[left]} is in {said} there; op, dtype, count and root must agree on all ranks:\n"
-                              f"{comm.endpoint.board.table()}")
+                              f"{comm.ranks[left]} is in {said} there; op, dtype, count, root and algorithm must agree on all "
+                              f"ranks:\n{comm.endpoint.board.table()}")
     yield from steps
 
 
@@ -304,6 +308,8 @@ def _sums(op: str) -> str:
 
 
 def _contiguous(x: np.ndarray) -> np.ndarray:
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"collectives take numpy arrays, not a {type(x).__name__}; np.asarray(…) makes one")
     return x if x.flags.c_contiguous else np.array(x, order="C")
 
 

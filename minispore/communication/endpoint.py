@@ -25,7 +25,7 @@ class Transport(Protocol):
     size: int
     board: board.Board
     locality: str               # "threads" or "messages"; see selection.LOCALITIES
-    node: "Node | None"           # memory shared with the ranks beside this one, if there is any
+    node: "Node | None"         # memory shared with the ranks beside this one, if there is any
 
     def host(self, rank: int) -> int:
         """A number for the machine that a world rank is on."""
@@ -68,7 +68,7 @@ class Endpoint:
         return moved
 
     def wait(self, handle: "Handle") -> None:
-        self.board.says = handle.says
+        self.board.subject = handle
         since, looked = perf_counter(), 0.0
         while not handle.done:
             if self.progress():
@@ -92,7 +92,6 @@ class Endpoint:
 
     def look(self, handle: "Handle", waited: float) -> None:
         """Raise if what we wait for can't come, or not in time."""
-        self.board.enter(*handle.place())
         self.board.waits()
         self.record.waits(handle.slot)
         awaited, what = handle.awaited(), f"rank {self.rank} waits in {handle.says()}"
@@ -104,7 +103,7 @@ class Endpoint:
             raise CollectiveError(f"{what} for rank {gone[0]}, which can't come any more. All ranks must make the same "
                                   f"number of calls in the same order:\n{self.board.table()}")
         if other is not None:
-            raise CollectiveError(f"{what}, but rank {other} is in another operation there; op, dtype, count and root "
+            raise CollectiveError(f"{what}, but rank {other} is in another operation there; op, dtype, count, root and algorithm "
                                   f"must agree on all ranks:\n{self.board.table()}")
         if waited > self.timeout:
             raise CollectiveError(f"{what} for {self.timeout:g} s (MINISPORE_TIMEOUT) without a message from "

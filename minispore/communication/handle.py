@@ -13,20 +13,24 @@ from minispore.communication.ring import ALL, DTYPE_IDS, OP_IDS
 class Call:
     """What a communicator is asked to do, worked out once for all calls like it.
 
-    detail: what must agree beside op, dtype and count (reduction, root), or a message's tag; row: the event of it, a
-    record's row without the numbers that change; plan, machine: if it is done in a room, its plan and the kernel's machine code.
+    detail: what must agree beside op, dtype and count (reduction, root), or a message's tag; peer: a world rank, or ALL; name: of
+    the tensor; plan, machine: if it is done in a room, its plan and the kernel's machine code.
     """
     op: str
     detail: str
     dtype: np.dtype
     count: int
-    nbytes: int
-    peer: int                   # world rank; ALL
-    name: str                   # of the tensor
     algorithm: str
-    row: tuple[int, ...] = ()
+    peer: int = ALL
+    name: str = ""
     plan: np.ndarray | None = None
     machine: Callable | None = None
+
+    def event(self, comm) -> dict[str, int]:
+        """What the record is to know of it."""
+        algorithm, detail = map(comm.endpoint.record.intern, (self.algorithm, self.name or self.detail))
+        return dict(op=OP_IDS[self.op], group=comm.group_id, dtype=DTYPE_IDS[self.dtype], count=self.count, peer=self.peer,
+                    nbytes=self.count * self.dtype.itemsize, algorithm=algorithm, detail=detail)
 
 
 class Handle:
@@ -38,20 +42,22 @@ class Handle:
         self.ranks, self.slot = comm.ranks, -1                  # slot: of its event in the record, once it has one
         self.done, self.failure = False, None
         self.endpoint.pending.append(self)
-        self.endpoint.board.says = self.says
+        self.endpoint.board.subject = self
 
     def says(self) -> str:
         """What it is, in words."""
         call, peer = self.call, self.call.peer
         where = f"number {self.sequence}" if peer == ALL else f"{'to' if call.op == 'Send' else 'from'} rank {peer}"
         others = [h for h in self.endpoint.pending if h is not self]
-        return (f"{call.op}({call.name or call.detail}) {where} of group {self.comm.name}, {call.count} × {call.dtype.name}" + (
-            f" (and {len(others)} more under way, from {others[0].call.op} on)" if others else ""))
+        by = f" by {call.algorithm}" if peer == ALL else ""
+        more = f" (and {len(others)} more under way, from {others[0].call.op} on)" if others else ""
+        return (f"{call.op}({call.name or call.detail}) {where} of group {self.comm.name}, {call.count} × {call.dtype.name}"
+                f"{by}{more}")
 
     def place(self) -> tuple:
         """What the board is to know of it."""
         call = self.call
-        return self.comm.code, self.sequence, call.op, call.dtype.name, call.count, call.detail
+        return self.comm.code, self.sequence, call.op, call.dtype.name, call.count, f"{call.detail} by {call.algorithm}"
 
     def advance(self) -> bool:
         """Go as far as it goes without waiting; whether it went anywhere."""
@@ -69,6 +75,8 @@ class Handle:
         """It is complete, or has failed."""
         self.done, self.failure = True, failure
         self.endpoint.pending.remove(self)
+        if self.endpoint.board.subject is self:
+            self.endpoint.board.subject = None
 
     def test(self) -> bool:
         """Whether it is complete; moves it on without waiting."""
@@ -95,8 +103,7 @@ class MessageHandle(Handle):
 
     def __init__(self, comm, call: Call, sequence: int, tag: int, steps: Callable, result: Callable):
         super().__init__(comm, call, sequence, result)
-        group, _, op, *what = call.row
-        self.slot = self.endpoint.record.begin(op, group, sequence, *what[:4], *what[6:])
+        self.slot = self.endpoint.record.begin(sequence=sequence, **call.event(comm))
         self.link = Link(comm, sequence, tag)
         self.steps, self.requests = iter(steps(self.link)), None
         self.advance()
@@ -157,8 +164,7 @@ class RoomHandle(Handle):
         if status == kernels.WAITING:
             return before != (state[kernels.PHASE], state[kernels.MEETING])
         if status == kernels.MISMATCH:
-            self.endpoint.board.says = self.says
-            self.endpoint.board.enter(*self.place())
+            self.endpoint.board.subject = self
             self.end(room.differ())
             raise self.failure
         self.end()

@@ -205,7 +205,7 @@ def destroy_group(group: str) -> None:
     """Forget a group made by create_group. The world group can't be destroyed (ValueError)."""
     if group in WORLD_NAMES:
         raise ValueError(f"destroy_group: {group!r} is the group of all ranks; use release() to leave the job")
-    communicator(group)
+    communicator(group).leave()
     del current().groups[group]
 
 

@@ -86,13 +86,6 @@ class Record(Ring):
         """All that are kept, oldest first."""
         return self._events(self._kept())
 
-    def event(self, slot: int) -> Event:
-        """One of them; an event of no name if it is no longer kept."""
-        row = self.rows[slot % self.capacity]
-        if row[NUMBER] != slot + 1:
-            return Event(self.rank, "", slot, "a communication that left the record", "", 0, (), 0, 0.0)
-        return self._events(row[None])[0]
-
     def collectives(self) -> list[Event]:
         """The calls: AllReduce, Broadcast, Send, …"""
         rows = self._kept()

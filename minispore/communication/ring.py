@@ -37,6 +37,12 @@ SEND = OP_IDS["send"]       # from here on: messages of a call, not calls
 FULL = 1                    # the id of "...", which stands for all texts that find no room
 
 
+def row(op: int, group: int, sequence: int, dtype: int, count: int, peer: int, nbytes: int, algorithm: int = 0, detail: int = 0,
+        begin: int = 0, number: int = 0) -> tuple[int, ...]:
+    """An event's WIDTH columns."""
+    return group, sequence, op, dtype, count, peer, nbytes, begin, 0, algorithm, detail, 0, 0, 0, 0, number
+
+
 class _DtypeIds(dict):
     """dtype -> its index in board.DTYPES; to ask a dtype for its name takes longer than a whole event."""
 
@@ -85,8 +91,8 @@ class Ring:
               detail: int = 0) -> int:
         """A communication or message begins; its slot. op, dtype: places in OPS, board.DTYPES; others: ids of texts."""
         slot = self._header[EVENTS]
-        ROW.pack_into(self._rows, slot % self.capacity * ROW.size, group, sequence, op, dtype, count, peer, nbytes,
-                      perf_counter_ns(), 0, algorithm, detail, 0, 0, 0, 0, slot + 1)
+        numbers = row(op, group, sequence, dtype, count, peer, nbytes, algorithm, detail, perf_counter_ns(), slot + 1)
+        ROW.pack_into(self._rows, slot % self.capacity * ROW.size, *numbers)
         self._header[EVENTS] = slot + 1
         return slot
 

@@ -24,7 +24,9 @@ class Node:
     def __init__(self, rank: int, ranks: list[int], segments: list[Segment], board: Board):
         self.rank, self.segments, self.board = rank, dict(zip(ranks, segments, strict=True)), board
         self.heap = Heap(self.segments[rank], keep=self.segments[rank].size // 4)
-        self.rooms: dict[int, Room] = {}
+        self.rooms: dict[int, Room] = {}            # by the group's code
+        self.made: dict[int, int] = {}              # how many rooms of a group there have been
+        self.left: list[Room] = []                  # rooms this rank has left, and others perhaps not
         cores = len(os.sched_getaffinity(0))
         self.spin = SPIN if len(ranks) <= cores else 0
 
@@ -33,10 +35,28 @@ class Node:
         return all(r in self.segments for r in ranks)
 
     def room(self, code: int, ranks: tuple[int, ...], record: Ring) -> "Room":
-        """The room of a group, the same one each time. record: where its collectives are written down."""
+        """The room of a group, the same one until it is left. record: where its collectives are written down."""
         if code not in self.rooms:
-            self.rooms[code] = Room(self, code, ranks, record)
+            self.sweep()
+            number = self.made[code] = self.made.get(code, 0) + 1       # a rank may still be in the group's last one
+            self.rooms[code] = Room(self, code + number, ranks, record)
         return self.rooms[code]
+
+    def leave(self, code: int) -> None:
+        """This rank comes to the group's room no more. What is under way there holds it open."""
+        if code in self.rooms and not self.rooms[code].queue:
+            room = self.rooms.pop(code)
+            room.entry[0] = 0
+            self.left.append(room)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Give back this rank's part of the rooms that all have left, or never came to: nobody looks there any more."""
+        for room in tuple(self.left):
+            if not any((self.segments[r].directory[:, 0] == room.code).any() for r in room.ranks):
+                self.heap.free(int(room.entry[1]), room.nbytes)
+                room.entry[1] = 0
+                self.left.remove(room)
 
 
 class Room:
@@ -52,7 +72,7 @@ class Room:
         free = np.flatnonzero(segment.directory[:, 1] == 0)
         if not len(free):
             raise RuntimeError(f"group of ranks {list(ranks)}: this rank is in {ENTRIES} groups already; reuse some")
-        nbytes = k.STAGES + 2 * k.STAGE
+        self.nbytes = nbytes = k.STAGES + 2 * k.STAGE
         try:
             start = node.heap.place(nbytes)
         except OSError as e:
@@ -61,17 +81,17 @@ class Room:
         segment.memory[start:start + k.STAGES] = 0
         self.times, self.scratch = np.array([0, NAP, 0, 0]), np.empty(k.BLOCK, np.uint8)      # how long to sleep; the clock
         self.state = np.zeros(k.FIXED + 4 * self.size, np.int64)
-        board = node.board.rows[node.rank]
+        mine = node.board.rows[node.rank]
         for field, value in ((k.ME, self.place), (k.SIZE, self.size), (k.SPIN, node.spin), (k.HEAP, segment.address),
                              (k.HEAP_END, segment.address + segment.size), (k.TIMES, self.times.ctypes.data),
-                             (k.SCRATCH, self.scratch.ctypes.data), (k.BOARD_STATE, board[STATE:].ctypes.data),
-                             (k.BOARD_DONE, board[DONE:].ctypes.data), (k.RING, record.header.ctypes.data),
+                             (k.SCRATCH, self.scratch.ctypes.data), (k.BOARD_STATE, mine[STATE:].ctypes.data),
+                             (k.BOARD_DONE, mine[DONE:].ctypes.data), (k.RING, record.header.ctypes.data),
                              (k.RING_ROWS, record.rows.ctypes.data), (k.RING_LENGTH, record.capacity)):
             self.state[field] = value
-        self.kept = board, record               # the state holds but their addresses
-        entry = segment.address + 16 * int(free[0])
-        k.put(entry + 8, start)
-        k.put(entry, code)
+        self.kept = mine, record               # the state holds but their addresses
+        self.entry = segment.directory[free[0]]
+        k.put(self.entry[1:].ctypes.data, start)
+        k.put(self.entry.ctypes.data, code)
         self.missing = set(range(self.size))    # places whose part isn't there yet
         self.queue: list = []                   # handles of this group, in order; the first is at work
 
@@ -96,5 +116,5 @@ class Room:
     def differ(self) -> CollectiveError:
         """What to say when ranks have met to do different things."""
         other = self.ranks[int(self.state[self.kernels.OTHER])]
-        return CollectiveError(f"rank {self.node.rank} and rank {other} are in different operations; op, dtype, count and root "
-                               f"must agree on all ranks:\n{self.node.board.table()}")
+        return CollectiveError(f"rank {self.node.rank} and rank {other} are in different operations; op, dtype, count, root "
+                               f"and algorithm must agree on all ranks:\n{self.node.board.table()}")

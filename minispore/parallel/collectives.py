@@ -65,8 +65,7 @@ class AllReduceOver(Between):
 
     def message(self, xs) -> np.ndarray:
         """The tensors one behind the other, in an array that is reduced in place."""
-        flat = self.comm.buffer((sum(x.size for x in xs),), xs[0].dtype)
-        return np.concatenate([x.reshape(-1) for x in xs], out=flat)
+        return joined(xs, self.comm.buffer((sum(x.size for x in xs),), xs[0].dtype))
 
     def post(self, out, *xs):
         if isinstance(out, list):
@@ -145,9 +144,9 @@ def reduced(kind: str, xs: list[np.ndarray]) -> np.ndarray:
     return FOLD[kind](np.stack(xs).astype(wide), 0).astype(xs[0].dtype)
 
 
-def joined(xs) -> np.ndarray:
-    """Tensors one behind the other, flat."""
-    return np.concatenate([x.reshape(-1) for x in xs]) if len(xs) > 1 else xs[0].reshape(-1)
+def joined(xs, out: np.ndarray | None = None) -> np.ndarray:
+    """Tensors one behind the other, flat; in `out`, if given."""
+    return np.concatenate([x.reshape(-1) for x in xs], out=out) if len(xs) > 1 or out is not None else xs[0].reshape(-1)
 
 
 def fill(outs: list[np.ndarray], flat: np.ndarray) -> None:

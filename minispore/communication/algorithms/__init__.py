@@ -5,7 +5,8 @@
     Gather (link, x, chunks, root)          Scatter (link, chunks, x, root)             Barrier (link)
 
 Any number of ranks, any length. The order of summation depends on size, group and algorithm alone, and all ranks get the
-same bits. Which one runs, selection.py decides.
+same bits. Which one runs, selection.py decides. Apart from these stands shared.py: what ranks do in
+memory they share, without messages.
 """
 from minispore.communication.algorithms.bruck import bruck_all_gather, bruck_all_to_all, dissemination_barrier
 from minispore.communication.algorithms.hierarchical import (

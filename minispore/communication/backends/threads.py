@@ -101,7 +101,7 @@ class ThreadTransport:
             other = self.board.mismatch(range(self.size))
             why = f"rank {gone[0]} can't come any more" if gone else "all ranks wait for one another"
             if other is not None:
-                why = f"rank {other} is in another operation; op, dtype, count and root must agree on all ranks"
+                why = f"rank {other} is in another operation; op, dtype, count, root and algorithm must agree on all ranks"
             raise CollectiveError(f"deadlock on rank {self.rank}: {why}. Every receive needs a send, and all ranks "
                                   f"the same calls in the same order:\n{table}")
 

@@ -105,12 +105,12 @@ def met(room, patience):
     turns, until = 0, 0
     for p in range(room[SIZE]):
         while load(room[FIXED + p] + FLAG) < room[MEETING]:
-            turns += 1
-            if patience > 0 and turns & 63 == 0 and until == 0:
-                until = now(room) + room[SPIN]
-            if patience == 0 or room[SPIN] == 0 or (turns & 63 == 0 and now(room) > until):
+            if turns == 0:
+                until = now(room) + (room[SPIN] if patience > 0 else 0)
+            if turns & 63 == 0 and now(room) >= until:          # to look at the clock takes as long as many turns
                 room[OTHER] = p
                 return patience > 1 and slept(room)
+            turns += 1
             pause()
     return True
 
