@@ -100,6 +100,10 @@ for root in (0, 1) if rank else (1, 0):
 with ms.communication.selection.algorithm("tree" if rank else "recursive_doubling"):
     comm.all_reduce(np.ones(4)).wait()
 """, (DIFFER, "by tree", "by recursive_doubling"), fast=True),
+    Faulty("memory_or_messages", 2, """
+with ms.communication.selection.algorithm("tree" if rank else "shared"):
+    comm.all_reduce(np.ones(4)).wait()
+""", (DIFFER, "by tree", "by shared"), MPI),
     # ---- wrong root ----------------------------------------------------------------------------------
     Faulty("wrong_root", 2, "comm.broadcast(np.ones(4), root=int(rank == 1)).wait()\n",
            (DIFFER, "Broadcast", "root 0", "root 1"), fast=True),

@@ -1,6 +1,7 @@
 """Every algorithm on thread ranks: values, bits, the messages its docstring promises; and how one is chosen."""
 import json
 import os
+import threading
 from functools import reduce
 from itertools import chain
 from math import ceil, log2
@@ -260,6 +261,28 @@ def test_nodes_of_different_size():
     """7 ranks, 3 a node: the last node has one, so one leader a node speaks for it."""
     sent = messages(7, "hierarchical", reduced(20), "3")
     assert {r for m in chain(*sent) if m.rank // 3 != m.peers[0] // 3 for r in (m.rank, m.peers[0])} == {0, 3, 6}
+
+
+def test_a_handle_that_failed_fails_again():
+    begun = threading.Event()
+    def fails(link, x, accumulate):
+        if link.rank:
+            assert begun.wait(10)
+        yield [link.send(x, 1 - link.rank), link.receive(x, 1 - link.rank)]
+        raise ArithmeticError("no sum")
+    def program(c):
+        if c.rank:
+            with pytest.raises(ArithmeticError):
+                c.all_reduce(np.ones(2)).wait()
+            return
+        handle = c.all_reduce(np.ones(2))
+        begun.set()
+        for _ in range(2):
+            with pytest.raises(ArithmeticError):
+                handle.wait()
+        assert not c.endpoint.pending
+    with selection.use(ring_all_reduce=fails):
+        on_ranks(2, program)
 
 
 def test_ranks_of_several_machines_choose_hierarchical(monkeypatch):

@@ -280,7 +280,8 @@ def test_a_rank_that_ends_early():
             c.all_reduce(np.ones(3)).wait()
     e = fails(3, program, "rank 1 can't come any more")
     assert "rank 1: has ended after 3 communications" in str(e)
-    assert "rank 0: waits in AllReduce(sum) number 4 of group hccl_world_group, 3 × float64 by ring, test_communication.py:" in str(e)
+    assert ("rank 0: waits in AllReduce(sum) number 4 of group hccl_world_group, 3 × float64 by ring, "
+            "test_communication.py:") in str(e)
 
 
 def test_a_circle_of_receives():

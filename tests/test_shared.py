@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from minispore.communication.algorithms import shared
 from minispore.communication.algorithms.shared import OUT, X, direct, staged
+from minispore.communication.board import Board
+from minispore.communication.ring import Ring
+from minispore.communication.room import Node
 from minispore.communication.segment import DIRECTORY, Heap, Segment
 
 OPS = ["AllReduce", "ReduceScatter", "AllGather", "Broadcast", "Reduce", "AlltoAll", "Gather", "Scatter", "Barrier"]
@@ -131,3 +134,21 @@ def test_a_heap_of_ever_new_sizes_takes_no_more_memory(tmp_path):
     for nbytes in range(100_000, 400_000, 1000):
         assert heap.empty(nbytes) is not None                   # and is dropped at once
     assert heap.taken < 3 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="rooms lie in Linux' shared memory")
+def test_a_group_made_again_meets_in_a_new_room(tmp_path):
+    """One rank may be in the new group while another hasn't left the old one."""
+    segments = [Segment(str(tmp_path / str(r)), 1 << 22) for r in range(2)]
+    nodes = [Node(r, [0, 1], segments, Board(np.zeros(2 * Board.BYTES, np.uint8), r)) for r in range(2)]
+    old = [node.room(7, (0, 1), Ring(node.rank, 2)) for node in nodes]
+    assert all(room.open() for room in old)
+    nodes[0].leave(7)
+    assert nodes[0].left == [old[0]]                                # rank 1 may still look there
+    new = nodes[0].room(7, (0, 1), Ring(0, 2))
+    assert not new.open() and new.missing == {1}
+    nodes[1].leave(7)
+    assert nodes[1].left == []                                      # rank 0 had left before
+    assert nodes[1].room(7, (0, 1), Ring(1, 2)).open() and new.open()
+    nodes[0].sweep()
+    assert nodes[0].left == []
