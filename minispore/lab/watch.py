@@ -108,7 +108,7 @@ def watch(algorithm: Callable, ranks: int = 4, length: int = 8, *, op: str = "",
     for rank in range(ranks):
         steps = algorithm(SymbolicLink(exchange, rank, nodes), *task.arguments(rank))
         if not hasattr(steps, "send"):
-            raise TypeError(f"watch: {name_of(algorithm)} returned a {type(steps).__name__}, not a generator. It must `yield` the "
+            raise TypeError(f"watch: {name_of(algorithm)} returned a {type(steps).__name__}, no generator. It must `yield` the "
                             "list of messages it waits for: yield [link.send(…), link.receive(…)]")
         running.append(steps)
     frames, names = [], []
@@ -177,7 +177,7 @@ def op_of(algorithm: Callable) -> str:
     names = tuple(inspect.signature(algorithm).parameters)[1:]
     if names not in PARAMETERS:
         known = "; ".join(f"{op} (link{''.join(', ' + p for p in ps)})" for ps, op in PARAMETERS.items())
-        raise ValueError(f"watch: what {name_of(algorithm)}(link, {', '.join(names)}) does can't be told from its parameters. Name "
+        raise ValueError(f"watch: what {name_of(algorithm)}(link, {', '.join(names)}) does its parameters don't tell. Name "
                          f"them as these do: {known}; or say it: watch(…, op=\"AllReduce\")")
     return PARAMETERS[names]
 

@@ -128,9 +128,9 @@ def line(x0, y0, x1, y1, stroke="var(--line)", stroke_width=1.0, **more) -> str:
 def tick(x: float, y: float, size: float = 8, stroke: str = "var(--good)") -> str:
     """A check mark around (x, y)."""
     s = size / 2
-    return tag("path", d=f"M{number(x - s)} {number(y)}l{number(s * 0.7)} {number(s * 0.75)}"
-               f"l{number(s * 1.3)} {number(-s * 1.5)}", fill="none", stroke=stroke, stroke_width=size / 4.5, stroke_linecap="round", stroke_linejoin="round",
-               class_="tick")
+    path = f"M{number(x - s)} {number(y)}l{number(s * 0.7)} {number(s * 0.75)}l{number(s * 1.3)} {number(-s * 1.5)}"
+    return tag("path", d=path, fill="none", stroke=stroke, stroke_width=size / 4.5, stroke_linecap="round",
+               stroke_linejoin="round", class_="tick")
 
 
 # ---- arrows ----------------------------------------------------------------------------------------------
