@@ -1,0 +1,18 @@
+"""Rejected by test_a_split_contracted_letter_leaves_a_partial_sum: forgets that the sum over a split k is still to be made."""
+from math import prod
+
+
+def sharding(equation, shapes, strategy, devices):
+    inputs, output = equation.split("->")
+    pieces = {}
+    for letters, shape, counts in zip(inputs.split(","), shapes, strategy, strict=True):
+        for letter, size, count in zip(letters, shape, counts, strict=True):
+            if size % count:
+                raise ValueError(f"{letter} has {size} values, which can't be split into {count} equal pieces")
+            if letter.isupper() and count > 1:
+                raise ValueError(f"{letter} must stay whole, the strategy splits it into {count} pieces")
+            if pieces.setdefault(letter, count) != count:
+                raise ValueError(f"{letter} is split into {pieces[letter]} pieces in one input, {count} in another")
+    if devices % prod(pieces.values()):
+        raise ValueError(f"{prod(pieces.values())} pieces, which does not divide {devices} devices")
+    return tuple(pieces[letter] for letter in output), ""
