@@ -53,8 +53,10 @@ def functions(kernel):
 @points(4, hint=3)
 def test_few_loads_from_memory(answer):
     for n, tile in (12, 3), (24, 6):
-        a, b, out = np.ones((n, n)), np.ones((n, n)), np.empty((n, n))
+        a, b, out = np.ones((n, n)), np.ones((n, n)), np.zeros((n, n))
         cache, tiles = 4 * tile * tile, n // tile
-        count, enough = loads(touches(answer.matmul, a, b, out, tile), cache), (2 * tiles + 1) * n * n
-        assert count <= 1.5 * enough, (f"{n} by {n}, tile {tile}, a cache of {cache} numbers: {count:,} loads; with tiles of a, b "
-                                       f"and out in the cache there should be about {enough:,}, at most {enough * 3 // 2:,}")
+        count, needed = loads(touches(answer.matmul, a, b, out, tile), cache), (2 * tiles + 1) * n * n
+        case = f"{n} by {n}, tile {tile}, a cache of {cache} numbers"
+        assert (out == n).all(), f"{case}: the product of matrices of ones should be {n} everywhere, out[0, 0] is {out[0, 0]:g}"
+        assert count <= 1.5 * needed, (f"{case}: {count:,} loads; with a tile each of a, b and out in the cache there should be "
+                                       f"about {needed:,}, at most {needed * 3 // 2:,}")
