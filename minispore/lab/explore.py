@@ -1,0 +1,169 @@
+"""Explore: sliders and buttons around a function that draws. The picture is an output of its own, so that its first state stays
+in the file, and shows on a page without a kernel. What to draw is in draw/."""
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from minispore.lab.draw.svg import Picture, picture, text
+
+INSTALL = "The controls need ipywidgets: pip install ipywidgets, then restart the kernel. This is the first picture only"
+MOST_BUTTONS = 5
+
+
+@dataclass(eq=False)
+class Explorer:
+    """What `explore` returns. controls: {name: (labels, values, widget)}, widget None without ipywidgets; picture: what is shown
+    now; chosen: {name: place in values}."""
+    function: Callable
+    controls: dict[str, tuple]
+    chosen: dict[str, int] = field(default_factory=dict)
+    picture: object = None
+    _shown: object = None
+
+    @property
+    def values(self) -> dict:
+        """The arguments the function is called with now."""
+        return {name: self.controls[name][1][i] for name, i in self.chosen.items()}
+
+    def draw(self) -> object:
+        """Call the function; an error becomes a picture too."""
+        try:
+            self.picture = self.function(**self.values)
+        except Exception as e:          # whatever a learner's function raises is told where the picture would be
+            self.picture = error_picture(e, self.values, self.controls)
+        return self.picture
+
+    def set(self, **choice) -> "Explorer":
+        """Choose values, as the widgets do: set(step=2, ranks=4)."""
+        for name, value in choice.items():
+            if name not in self.controls:
+                raise ValueError(f"explore: there is no control {name!r}; there are {', '.join(self.controls)}")
+            labels, values, widget = self.controls[name]
+            found = [i for i, v in enumerate(values) if v is value or labels[i] == str(value)]
+            if not found:
+                raise ValueError(f"explore: {name} has no {value!r}; it takes {', '.join(labels)}")
+            if widget is not None:
+                move(widget, values, found[0])
+            else:
+                self.change(name, found[0])
+        return self
+
+    def change(self, name: str, at: int) -> None:
+        """A control has moved: draw again, and put it in place of what was there."""
+        if self.chosen[name] != at:
+            self.chosen[name] = at
+            drawn = self.draw()
+            if self._shown is not None:
+                self._shown.update(drawn)
+
+    def _ipython_display_(self):
+        """Nothing more: all is shown already."""
+
+    def __repr__(self):
+        return f"Explorer of {getattr(self.function, '__name__', 'a function')}: " + \
+            ", ".join(f"{name}={self.controls[name][0][i]}" for name, i in self.chosen.items())
+
+
+def explore(function: Callable, **controls) -> Explorer:
+    """Show what a function draws, with a control for each of its arguments above it.
+
+    Args:
+        function: called with one keyword argument a control; it returns a Picture, or anything that a notebook can show.
+        controls: (low, high) or (low, high, step): a slider over whole numbers, beginning at low; a list: its values to choose
+            from; a dict: the same with labels as keys; True or False: a box to tick.
+
+    An error of the function is shown where the picture would be. Without ipywidgets the first picture is shown.
+
+    >>> from minispore.lab import draw, watch
+    >>> from minispore.communication.algorithms import ring_all_reduce, tree_all_reduce
+    >>> shown = explore(lambda step, algorithm: draw.steps(watch(algorithm), step), step=(0, 6),
+    ...                 algorithm={"ring": ring_all_reduce, "tree": tree_all_reduce})
+    >>> shown.set(algorithm="tree", step=1).picture
+    Picture: tree_all_reduce, step 2 of 4, reduce. 4 ranks, 8 elements; 0 of 32 are complete. rank 1 → rank 0: 8 elements 0:8.
+    """
+    choices = {name: choices_of(name, spec) for name, spec in controls.items()}
+    explorer = Explorer(function, {name: (*choice, None) for name, choice in choices.items()}, dict.fromkeys(choices, 0))
+    explorer.chosen |= {name: 1 for name, spec in controls.items() if spec is True}
+    explorer.draw()
+    show(explorer, controls)
+    return explorer
+
+
+def choices_of(name: str, spec) -> tuple[list[str], list]:
+    """(labels, values) of a control."""
+    if isinstance(spec, bool):
+        return ["False", "True"], [False, True]
+    if isinstance(spec, tuple):
+        if len(spec) not in (2, 3) or not all(isinstance(n, int) for n in spec) or spec[0] > spec[1] or min(spec[2:] or (1,)) < 1:
+            raise ValueError(f"explore: {name}={spec!r} is no range; give (low, high) or (low, high, step) in whole numbers, low "
+                             "not above high, or a list of values")
+        values = list(range(spec[0], spec[1] + 1, *spec[2:]))
+        return list(map(str, values)), values
+    if isinstance(spec, (list, dict, range)) and len(spec):
+        return list(map(str, spec)), list(spec.values() if isinstance(spec, dict) else spec)
+    raise TypeError(f"explore: {name}={spec!r}; a control is (low, high), a list of values, a dict of labels and values, or True "
+                    "or False")
+
+
+def show(explorer: Explorer, specs: dict) -> None:
+    """Put the controls and the picture into the cell's output, as far as there is a notebook and there are widgets."""
+    try:
+        from IPython import get_ipython
+        from IPython.display import display
+    except ImportError:
+        return
+    if get_ipython() is None:
+        return
+    try:
+        import ipywidgets
+    except ImportError:
+        print(INSTALL)
+    else:
+        for name, spec in specs.items():
+            labels, values, _ = explorer.controls[name]
+            widget = widget_of(ipywidgets, name, spec, labels, values, explorer.chosen[name])
+            explorer.controls[name] = labels, values, widget
+            watch_widget(widget, values, lambda at, name=name: explorer.change(name, at))
+        display(ipywidgets.VBox([w for *_, w in explorer.controls.values()]))
+    explorer._shown = display(explorer.picture, display_id=True)
+
+
+def widget_of(ipywidgets, name: str, spec, labels: list[str], values: list, at: int):
+    """The ipywidget of a control."""
+    common = {"description": name.replace("_", " "), "style": {"description_width": "90px"}}
+    if isinstance(spec, bool):
+        return ipywidgets.Checkbox(value=spec, indent=True, **common)
+    if isinstance(spec, tuple):
+        return ipywidgets.SelectionSlider(options=labels, index=at, layout={"width": "480px"}, **common) if len(spec) == 3 else \
+            ipywidgets.IntSlider(value=values[at], min=spec[0], max=spec[1], layout={"width": "480px"}, **common)
+    few = len(labels) <= MOST_BUTTONS and max(map(len, labels)) <= 24
+    if few:
+        return ipywidgets.ToggleButtons(options=labels, index=at, description=common["description"],
+                                        style={**common["style"], "button_width": "auto"})
+    return ipywidgets.Dropdown(options=labels, index=at, layout={"width": "480px"}, **common)
+
+
+def watch_widget(widget, values: list, changed: Callable) -> None:
+    """Call changed(place in values) whenever the reader moves the widget."""
+    if hasattr(widget, "index"):
+        widget.observe(lambda change: changed(change["new"]), "index")
+    else:
+        widget.observe(lambda change: changed(values.index(change["new"])), "value")
+
+
+def move(widget, values: list, at: int) -> None:
+    """Move the widget to a place in values."""
+    if hasattr(widget, "index"):
+        widget.index = at
+    else:
+        widget.value = values[at]
+
+
+def error_picture(error: Exception, values: dict, controls: dict) -> Picture:
+    """The error, where the picture would be."""
+    name = type(error).__name__
+    lines = [part for row in (str(error) or "no message").splitlines() for part in textwrap.wrap(row, 100) or [""]][:20]
+    called = ", ".join(f"{k}={controls[k][0][controls[k][1].index(v)]}" for k, v in values.items())
+    body = [text(24, 32, name, 16, fill="var(--bad)", font_weight=600), text(24, 56, f"with {called}", 12.5, fill="var(--soft)")]
+    body += [text(24, 88 + 20 * i, row, 13, xml_space="preserve") for i, row in enumerate(lines)]
+    return picture(880, 108 + 20 * len(lines), body, f"{name} with {called}", " ".join(lines))
