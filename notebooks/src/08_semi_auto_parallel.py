@@ -303,9 +303,10 @@ for node in programs[2, 4].communications:
 draw.graph(programs[2, 4], after="partition")
 
 # %% [markdown]
-# Rank 0 sums results with ranks 1, 2 and 3, its neighbours: once a block, forward and backward, and everybody waits. It sums
-# gradients with rank 4, once a step, and the loss goes along in the same message. So a machine's cards, which have the fast
-# links, get the split of the model, and the batch is split over the machines.
+# Rank 0 sums results with ranks 1, 2 and 3, its neighbours. (There is no AllReduce backward: this block is the first, nobody
+# asks for the gradient of its input.) It sums gradients with rank 4, and the loss goes along in the same message. In a deep
+# network the first kind comes twice in each block and everybody waits for it; the second kind comes once a step. So the model
+# is split over the cards of one machine, which have the fast links, and the batch over the machines.
 #
 # ## The same numbers, however it runs
 #
@@ -334,7 +335,7 @@ print("threads    ", set(job.loss), "each with w1 of shape", set(job.shape))
 assert np.allclose([together, *job.loss], alone, rtol=1e-5)
 
 # %% [markdown]
-# The three lines for ranks are `init()`, the mode, and `parallel_mode="semi_auto_parallel"`. The same on four real processes:
+# Two lines are for the ranks: `init()`, and `parallel_mode="semi_auto_parallel"`. Now four real processes, two by two:
 
 # %%
 # !%%msrun -n 4 --timeout 60 --into processes
@@ -400,26 +401,26 @@ for wrong in (((1, 4), (2, 1)), ((1, 3), (3, 1)), ((4, 4), (4, 1)), ((1, 1, 4), 
         print(wrong, "\n   ", error, "\n")
 
 # %% [markdown]
-# - **nn.Dense keeps its weight as (out, in).** Its equation is `mk,nk->mn`, so splitting by columns is `((1, 1), (4, 1))`. A
-#   strategy for the other order often is legal, too, and means something else.
+# - **nn.Dense keeps its weight as (out, in).** Its equation is `mk,nk->mn`: `((1, 1), (4, 1))` splits the outputs, what you
+#   know as "by columns", and `((1, 4), (1, 4))` the inputs.
 # - **A bias after a split by rows** must be added once, not on every rank. In semi-auto parallel the compiler reduces first.
 #   Written by hand, add it after the AllReduce.
 # - **Fewer pieces than ranks is legal**: `((1, 2), (2, 1))` on four ranks computes everything twice. The shapes printed by
 #   `ms.compile` show it.
-# - **Numbers may differ in the last digit**: a sum of parts has another order of additions. In float32 the losses above agree
-#   to about seven digits.
+# - **Numbers may differ in the last digit**: a sum of parts is added up in another order. Compare with a tolerance, as above.
 #
 # ## Quiz
 #
 # 1. You split the columns of `x` and the rows of `w` over eight ranks. What shape has each rank's product, and what is missing?
 #
-# <details><summary>Answer</summary>The shape of the whole result; seven eighths of each sum are missing. An AllReduce adds the
-# parts.</details>
+# <details><summary>Answer</summary>The shape of the whole result. In each place there is an eighth of the sum; an AllReduce
+# adds the rest.</details>
 #
 # 2. Softmax over the hidden units between the two products, instead of relu. What happens to the AllReduces?
 #
-# <details><summary>Answer</summary>Softmax needs all hidden units of a row, its equation is <code>mC->mC</code>. So they have
-# to be gathered, or the rows be split instead. The single AllReduce is gone.</details>
+# <details><summary>Answer</summary>Softmax needs all hidden units of a row; its equation is <code>mC->mC</code>. So an
+# AllGather comes before it, and the AllReduce after the second product stays. Try it: put <code>ops.softmax</code> in the place
+# of <code>ops.relu</code>, and print the partition.</details>
 #
 # 3. Where is the gradient AllReduce of data parallel in the table of the three equations?
 #
@@ -428,5 +429,5 @@ for wrong in (((1, 4), (2, 1)), ((1, 3), (3, 1)), ((4, 4), (4, 1)), ((1, 1, 4), 
 #
 # 4. With p ranks of tensor parallel, does a rank send more or less in an AllReduce as p grows?
 #
-# <details><summary>Answer</summary>2(p-1)/p times the bytes of the result: from once its size with two ranks up to nearly
-# twice. So hardly more, but each message gets smaller and there are more of them, and the latency grows (chapter 04).</details>
+# <details><summary>Answer</summary>2(p-1)/p times the bytes of the result: once its size with two ranks, never twice. So a
+# little more. But the ring has more steps with smaller messages, so latency grows (chapter 04).</details>
