@@ -15,9 +15,9 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from minispore.grade.exercise import BEGIN, END
 
 from minispore.grade import exercise
-from minispore.grade.exercise import BEGIN, END
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
@@ -26,7 +26,8 @@ TASK = re.compile(r"%%exercise (e\d\d)\s*$")
 CHECK = re.compile(r'check\("(e\d\d)"\)')
 CLAIM = re.compile(r"<!--=.*?-->", re.S)
 TABLE = re.compile(r"(<!-- chapters -->\n).*?(<!-- end of chapters -->)", re.S)
-KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}, "language_info": {"name": "python"}}
+KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+          "language_info": {"name": "python"}}
 POINTS = 10
 
 

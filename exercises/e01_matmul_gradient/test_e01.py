@@ -10,7 +10,8 @@ from minispore.lab.differences import finite_differences
 
 TAKEN_AWAY = ["minispore.ops.linear:MatMul.gradient", "minispore.ops.linear:BatchMatMul.gradient",
               "minispore.ops.linear:Contract.gradient"]
-LOSSES = [1.195230712754, 1.113760332367, 1.056282809832, 1.014147400504, 0.982267849384]       # of the steps of `trained`, with the library's gradient
+# of the steps of `trained`, with the library's gradient
+LOSSES = [1.195230712754, 1.113760332367, 1.056282809832, 1.014147400504, 0.982267849384]
 
 
 def in_use(answer):

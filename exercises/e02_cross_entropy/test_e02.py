@@ -14,7 +14,8 @@ TAKEN_AWAY = ["minispore.ops.softmax:SparseSoftmaxCrossEntropyWithLogits.forward
               "minispore.ops.softmax:SparseSoftmaxCrossEntropyWithLogits.gradient",
               "minispore.ops.softmax:NegativeLogLikelihood.forward", "minispore.ops.softmax:NegativeLogLikelihood.gradient"]
 OP = ops.SparseSoftmaxCrossEntropyWithLogits
-LOSSES = [1.145129783186, 1.121379443693, 1.099487515322, 1.079183481585, 1.060244440942]       # of the steps of `trained`, with the library's op
+# of the steps of `trained`, with the library's op
+LOSSES = [1.145129783186, 1.121379443693, 1.099487515322, 1.079183481585, 1.060244440942]
 
 
 @contextmanager
@@ -36,7 +37,8 @@ def value(answer, logits, labels, dtype=np.float64):
     logits, labels = np.array(logits, dtype), np.array(labels)
     with np.errstate(all="ignore"):
         got = plain(answer.cross_entropy(OP(), logits.copy(), labels.copy()))
-    assert got.shape == labels.shape, (f"logits {logits.shape}, labels {labels.shape}: the losses should have shape {labels.shape}, "
+    assert got.shape == labels.shape, (f"logits {logits.shape}, labels {labels.shape}: the losses should have shape "
+        f"{labels.shape}, "
                                        f"one value a row; they have {got.shape}")
     return got
 

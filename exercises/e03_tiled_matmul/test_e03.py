@@ -19,21 +19,24 @@ def compare(kernel, m, k, n, tile):
     wrong = got != expected
     if wrong.any():
         i, j = map(int, np.argwhere(wrong)[0])
-        raise AssertionError(f"{case}: out[{i}, {j}] should be {expected[i, j]:g}, it is {got[i, j]:g} ({wrong.sum()} of {wrong.size} "
+        raise AssertionError(f"{case}: out[{i}, {j}] should be {expected[i, j]:g}, it is {got[i, j]:g} "
+                             f"({wrong.sum()} of {wrong.size} "
                              "values differ; out was full of NaN before)")
     assert np.array_equal(a, before[0]) and np.array_equal(b, before[1]), f"{case}: a or b has been changed"
 
 
 @points(4, hint=1)
 def test_any_sizes(answer):
-    for m, k, n, tile in ((1, 1, 1, 1), (1, 2, 1, 1), (2, 2, 2, 2), (4, 4, 4, 2), (3, 5, 2, 2), (7, 4, 9, 3), (5, 6, 7, 100), (33, 17, 50, 8),
+    for m, k, n, tile in ((1, 1, 1, 1), (1, 2, 1, 1), (2, 2, 2, 2), (4, 4, 4, 2), (3, 5, 2, 2), (7, 4, 9, 3), (5, 6, 7, 100),
+                          (33, 17, 50, 8),
                           (1, 20, 1, 7)):
         compare(answer.matmul, m, k, n, tile)
 
 
 @points(2, hint=2)
 def test_loops_of_your_own(answer):
-    assert hasattr(answer.matmul, "py_func"), (f"matmul should be a kernel compiled by Numba, it is a {type(answer.matmul).__name__}; "
+    assert hasattr(answer.matmul, "py_func"), (f"matmul should be a kernel compiled by Numba, it is a "
+        f"{type(answer.matmul).__name__}; "
                                                "put @numba.njit above it")
     for name, function in functions(answer.matmul):
         for step in dis.get_instructions(function):
@@ -56,5 +59,6 @@ def test_few_loads_from_memory(answer):
         a, b, out = np.ones((n, n)), np.ones((n, n)), np.empty((n, n))
         cache, tiles = 4 * tile * tile, n // tile
         count, enough = loads(touches(answer.matmul, a, b, out, tile), cache), (2 * tiles + 1) * n * n
-        assert count <= 1.5 * enough, (f"{n} by {n}, tile {tile}, a cache of {cache} numbers: {count:,} loads; with tiles of a, b and out "
+        assert count <= 1.5 * enough, (f"{n} by {n}, tile {tile}, a cache of {cache} numbers: {count:,} loads; "
+                                        f"with tiles of a, b and out "
                                        f"in the cache there should be about {enough:,}, at most {enough * 3 // 2:,}")

@@ -8,8 +8,8 @@ a     float64 (m, k)        b     float64 (k, n)
 out   float64 (m, n), whose values are to be overwritten with a @ b; there may be anything in it before
 tile  how many rows and columns a tile has; m, k and n need not be multiples of it, and it may be larger than they are
 
-Cut all three loops (over m, k and n) into steps of `tile`. For each tile of `a` and tile of `b`, add their product to the tile of `out`
-before you go on to the next. Write the loops out: no np.dot, no @.
+Cut all three loops (over m, k and n) into steps of `tile`. For each tile of `a` and tile of `b`, add their product to the tile of
+`out` before you go on to the next. Write the loops out: no np.dot, no @.
 
 Example: a = [[1, 2]], b = [[3], [4]] puts [[11]] into out, with any tile.
 

@@ -59,8 +59,8 @@ def as_python(kernel: Callable, known: dict | None = None) -> Callable:
     known = {} if known is None else known
     function = getattr(kernel, "py_func", kernel)
     if not isinstance(function, FunctionType):
-        raise TypeError(f"touches: {kernel!r} is no function written in Python, so its loops can't be looked at; give a function, "
-                        "or one compiled by numba.njit")
+        raise TypeError(f"touches: {kernel!r} is no function written in Python, so its loops can't be looked at; give a "
+                        "function, or one compiled by numba.njit")
     if function not in known:
         scope = dict(function.__globals__)
         known[function] = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)

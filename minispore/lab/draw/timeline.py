@@ -60,7 +60,8 @@ def timeline(records, window: tuple[float, float] | None = None) -> Picture:
     pairs = [(s, f) for s, f in pairs if s["ts"] <= high and f["ts"] >= low]
     if len(pairs) > MOST_ARROWS:
         raise ValueError(f"draw.timeline: {len(pairs):,} messages are too many for one picture; at most {MOST_ARROWS} can be "
-                         f"told apart. Give a window=(from, to) in microseconds, between 0 and {high:,.0f}, or look at the whole with "
+                         f"told apart. Give a window=(from, to) in microseconds, between 0 and {high:,.0f}, or look at the "
+                         "whole with "
                          "minispore.communication.trace.save(records, path) in ui.perfetto.dev")
 
     def x(ts):
