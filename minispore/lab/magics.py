@@ -20,8 +20,8 @@ RANKS_HELP = """Run the cell on n ranks, threads of this notebook. Each begins w
 own; what it assigns there is found in the Result afterwards: job[2].x, job.x. The value of a last line without "=" is shown,
 and is in job.values."""
 MSRUN_HELP = """Run the cell as a script on n real processes, with the command msrun. It knows nothing of the notebook's
-variables; its own are found in the Result afterwards, where they can be pickled: job[2].x, job.x. Stopping the cell, or the notebook, ends
-all its processes."""
+variables; its own are found in the Result afterwards, where they can be pickled: job[2].x, job.x. Stopping the cell, or the
+notebook, ends all its processes."""
 
 
 class Parser(argparse.ArgumentParser):
