@@ -135,7 +135,7 @@ def finish(shell, options: argparse.Namespace, result: Result) -> None:
 def on_threads(shell, options: argparse.Namespace, line: str, cell: str) -> Result:
     """The cell on thread ranks."""
     source = f"# %%ranks {line}\n{cell}"        # lines are numbered as in the cell
-    name = shell.compile.cache(source, shell.execution_count)
+    name = shell.compile.cache(source, len(shell.history_manager.input_hist_parsed) - 1)      # under the cell's number
     tree = shell.compile.ast_parse(source, filename=name)
     last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     code = shell.compile(tree, name, "exec")
