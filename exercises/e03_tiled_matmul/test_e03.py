@@ -60,4 +60,5 @@ def test_few_loads_from_memory(answer):
         cache, tiles = 4 * tile * tile, n // tile
         count, enough = loads(touches(answer.matmul, a, b, out, tile), cache), (2 * tiles + 1) * n * n
         assert count <= 1.5 * enough, (f"{n} by {n}, tile {tile}, a cache of {cache} numbers: {count:,} loads; "
-                                       f"with tiles of a, b and out in the cache there should be about {enough:,}, at most {enough * 3 // 2:,}")
+                                       f"with tiles of a, b and out in the cache there should be about {enough:,}, "
+                                       f"at most {enough * 3 // 2:,}")
