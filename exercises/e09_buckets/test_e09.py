@@ -129,7 +129,8 @@ def test_the_same_order_on_all_ranks(answer):
         made = {name: np.full(shape, 10 ** i * (rank + 1), np.float32) for i, (name, shape) in enumerate(small.items())}
         return dict(sorted(made.items(), reverse=rank == 1))
     for rank, (sums, *_) in enumerate(reduced(answer, 2, list(small), two)):
-        assert set(sums) == {"a", "b"}, f"2 ranks with gradients a and b: rank {rank} should return both sums, it has {sorted(sums)}"
+        assert set(sums) == {"a", "b"}, (f"2 ranks with gradients a and b: rank {rank} should return both sums, it has "
+                                         f"{sorted(sums)}")
         assert (sums["a"] == 3).all() and (sums["b"] == 30).all(), \
             f"rank 0 has a=1, b=10 in this order, rank 1 b=20, a=2: the sums should be a=3, b=30; rank {rank} has " \
             f"a={sums['a'].flat[0]:g}, b={sums['b'].flat[0]:g}"

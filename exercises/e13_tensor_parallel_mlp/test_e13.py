@@ -127,7 +127,7 @@ def test_each_rank_holds_its_part_of_both_weights(answer):
 
 
 @points(2, hint=4)
-def test_forward_is_one_devices(answer):
+def test_forward_equals_one_device(answer):
     y = one_device()[0]
     for p in RANKS:
         for rank, (_, outs, *_) in enumerate(on_ranks(answer, p, backward=False)):
@@ -135,7 +135,7 @@ def test_forward_is_one_devices(answer):
 
 
 @points(2, hint=5)
-def test_backward_is_one_devices(answer):
+def test_backward_equals_one_device(answer):
     _, dx, dw1, dw2 = one_device()
     for p in RANKS:
         for rank, (_, outs, *_) in enumerate(on_ranks(answer, p)):

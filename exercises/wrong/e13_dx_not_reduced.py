@@ -1,4 +1,4 @@
-"""Rejected by test_backward_is_one_devices: forgets that dx sums over the split hidden layer."""
+"""Rejected by test_backward_equals_one_device: forgets that dx sums over the split hidden layer."""
 import numpy as np
 
 

@@ -1,4 +1,4 @@
-"""Rejected by test_forward_is_one_devices: gives the rank's own part of y, not the sum over the ranks."""
+"""Rejected by test_forward_equals_one_device: gives the rank's own part of y, not the sum over the ranks."""
 import numpy as np
 
 

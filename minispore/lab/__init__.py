@@ -7,14 +7,14 @@
 """
 import os
 
-from minispore.lab import draw
+from minispore.lab import cost, draw
 from minispore.lab.explore import explore
 from minispore.lab.ranks import run_ranks
 from minispore.lab.watch import watch
 
 from minispore.lab.in_threads import ranks  # isort: skip    the name of a module before
 
-__all__ = ["draw", "explore", "fast", "ranks", "run_ranks", "watch"]
+__all__ = ["cost", "draw", "explore", "fast", "ranks", "run_ranks", "watch"]
 
 
 def fast(full, quick):

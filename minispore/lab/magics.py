@@ -19,9 +19,9 @@ from minispore.lab.result import Result
 RANKS_HELP = """Run the cell on n ranks, threads of this notebook. Each begins with the notebook's variables in a namespace of its
 own; what it assigns there is found in the Result afterwards: job[2].x, job.x. The value of a last line without "=" is shown,
 and is in job.values."""
-MSRUN_HELP = """Run the cell as a script on n real processes, with the command msrun. It knows nothing of the notebook's variables;
-its own are found in the Result afterwards, where they can be pickled: job[2].x, job.x. Stopping the cell, or the notebook, ends
-all its processes."""
+MSRUN_HELP = """Run the cell as a script on n real processes, with the command msrun. It knows nothing of the notebook's
+variables; its own are found in the Result afterwards, where they can be pickled: job[2].x, job.x. Stopping the cell, or the
+notebook, ends all its processes."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -135,7 +135,7 @@ def finish(shell, options: argparse.Namespace, result: Result) -> None:
 def on_threads(shell, options: argparse.Namespace, line: str, cell: str) -> Result:
     """The cell on thread ranks."""
     source = f"# %%ranks {line}\n{cell}"        # lines are numbered as in the cell
-    name = shell.compile.cache(source, shell.execution_count)
+    name = shell.compile.cache(source, len(shell.history_manager.input_hist_parsed) - 1)      # under the cell's number
     tree = shell.compile.ast_parse(source, filename=name)
     last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     code = shell.compile(tree, name, "exec")

@@ -6,9 +6,9 @@ import reprlib
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cached_property
-from inspect import isbuiltin, isclass, isfunction, ismodule
 
 from minispore.communication.record import Event, Record
+from minispore.launch.values import is_tool
 
 
 class Rank:
@@ -117,11 +117,6 @@ class Result:
         if absent:
             lines.append(f"not kept: {', '.join(absent)} (job[0].{next(iter(absent))} says why)")
         return "\n".join(lines)
-
-
-def is_tool(x) -> bool:
-    """Whether it is something that a program works with, not on: a module, function or class."""
-    return ismodule(x) or isfunction(x) or isbuiltin(x) or isclass(x)
 
 
 def _why_not(ranks: list[Rank], name: str, near: bool = True) -> str:

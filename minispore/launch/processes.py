@@ -13,20 +13,20 @@ _libc = ctypes.CDLL(None) if LINUX else None
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def die_with_parent() -> None:
-    """Linux: the kernel kills this process when its parent dies. May be called between fork and exec."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Linux: the kernel sends this process a signal when its parent dies. May be called between fork and exec."""
     if _libc:
-        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        _libc.prctl(_PR_SET_PDEATHSIG, int(number))
 
 
-def die_with(pid: int) -> None:
+def die_with(pid: int, number: int = signal.SIGKILL) -> None:
     """End this process when its parent dies or, where only Linux knows that, when process `pid` does."""
-    die_with_parent()
+    die_with_parent(number)
     if not LINUX:
         def watch():
             while exists(pid):
                 time.sleep(0.5)
-            os._exit(128 + signal.SIGTERM)
+            kill(os.getpid(), number)
         threading.Thread(target=watch, daemon=True).start()
 
 

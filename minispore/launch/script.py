@@ -8,7 +8,7 @@ from minispore.common.state import current
 from minispore.communication.backends.start import shared_files
 from minispore.communication.board import FAILED, STATE
 from minispore.communication.management import leave, save_record, unreceived
-from minispore.launch import processes
+from minispore.launch import processes, values
 
 
 def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
@@ -19,9 +19,9 @@ def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
     sys.argv[:] = [path, *args]
     path = os.path.abspath(path)
     sys.path[0] = os.path.dirname(os.path.realpath(path))
-    error, code = None, 0
+    error, code, names = None, 0, {}
     try:
-        runpy.run_path(path, run_name="__main__")
+        names = runpy.run_path(path, run_name="__main__")
         save_record()
     except SystemExit as e:
         error, code = e, exit_code(e)
@@ -29,7 +29,9 @@ def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
         error, code = e, 130
     except BaseException as e:
         error, code = e, 1
+    rank, names = current().rank, names or names_of(error, path)
     if code == 0:
+        values.save(names, rank)
         end(failed=False)
         if line:
             line.say("ended")
@@ -40,6 +42,9 @@ def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
     if first:
         explain(error, path)
     end(failed=True)
+    values.save(names, rank, error)
+    if first:
+        values.await_others(range(size))
     if line:
         line.say("shown")
         os._exit(code)          # not through MPI's end, where it would wait for the others
@@ -61,10 +66,22 @@ def explain(error: BaseException, path: str) -> None:
         if not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
     else:
-        trace = error.__traceback__
-        while trace and trace.tb_frame.f_code.co_filename != path:
-            trace = trace.tb_next
+        trace = in_script(error, path)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def in_script(error: BaseException, path: str):
+    """The part of the traceback that begins in the script; None if it hadn't begun."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    return trace
+
+
+def names_of(error: BaseException | None, path: str) -> dict:
+    """The variables of a script that ended with an error."""
+    trace = error and in_script(error, path)
+    return dict(trace.tb_frame.f_globals) if trace else {}
 
 
 def end(failed: bool) -> None:

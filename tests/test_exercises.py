@@ -1,0 +1,46 @@
+"""Every exercise: its stub fails cleanly, its solution gets all points, each kept mistake is rejected by the test it names."""
+import re
+
+import pytest
+
+from minispore.grade.exercise import exercises, stub
+from minispore.grade.run import grade
+
+ALL = exercises()
+WRONG = [(name, path) for name, exercise in ALL.items() for path in exercise.wrong]
+
+
+def test_there_are_some():
+    assert {"e01", "e05", "e13"} <= set(ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_belongs_to_an_exercise(name):
+    exercise = ALL[name]
+    assert exercise.stub.read_text() == stub(exercise.solution.read_text()), "run: python notebooks/build.py"
+    assert sum(test.worth for test in exercise.listed()) == 10
+    assert max(test.hint for test in exercise.listed()) <= len(exercise.hints())
+    assert 2 <= len(exercise.wrong) <= 5
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_solution_gets_all_points(name):
+    result = grade(ALL[name], ALL[name].solution.read_text())
+    assert result.passed, str(result)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_stub_fails_and_says_what_to_write(name):
+    result = grade(ALL[name], ALL[name].stub.read_text())
+    assert result.points == 0 and result.seconds < 20, str(result)
+    assert all(re.search(rf"{ALL[name].label}: write \w+\(", r.message) for r in result.results), str(result)
+
+
+@pytest.mark.parametrize(("name", "path"), WRONG, ids=[path.stem for _, path in WRONG])
+def test_a_mistake_is_rejected_by_the_test_that_names_it(name, path):
+    text = path.read_text()
+    named = re.match(r'"""Rejected by (test_\w+): ', text)
+    assert named, f"{path.name}'s first line must say which test rejects it"
+    result = grade(ALL[name], text)
+    assert named[1] in [r.name for r in result.failed], str(result)
+    assert all(r.message and "TimeoutError" not in r.message for r in result.failed), str(result)
