@@ -13,8 +13,8 @@ losses and out  one value a row: the shape of `labels`, and the dtype of `logits
 dout            what an increase of each row's loss does to the final loss: the shape of `out`
 
 In cross_entropy, logits and labels are numpy arrays: use numpy. In cross_entropy_gradient everything is a Tensor: use ops, such
-as `ops.softmax(x, -1)`, `ops.one_hot(labels, classes)` (integers, so `.astype(logits.dtype)`), `ops.expand_dims(x, -1)`.
-Integers have no gradient, therefore the None.
+as `ops.softmax(x, -1)`, `ops.one_hot(labels, classes)` (integers, so `.astype(logits.dtype)`), `ops.expand_dims(x, -1)`. Labels
+have no gradient, therefore the None.
 
 Example: logits [[0, 0]], labels [1] gives the loss [0.6931] (log 2), and for dout [10] the gradient [[5, -5]].
 
