@@ -4,7 +4,7 @@ From the list follows how often a kernel with a cache of a given size would have
 chapter 02 looks at loops that way, and exercise E3 is graded by it.
 """
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 
 import numpy as np
@@ -34,24 +34,33 @@ def touches(kernel: Callable, *args) -> list[int]:
     return log
 
 
-def loads(touched: list[int], cache: int) -> int:
+def loads(touched: list[int], cache: int, line: int = 1) -> int:
     """How many of the touches have to go to memory, with a cache that holds the `cache` elements that were touched last.
+
+    line: memory hands over so many neighbours at once, and the cache keeps them together.
 
     >>> loads([0, 1, 0, 2, 1], cache=2)        # 0 is still there, 1 is not
     4
+    >>> loads([0, 1, 2, 3, 0], cache=4, line=2)
+    2
     """
-    if cache < 1:
-        raise ValueError(f"loads: a cache of {cache} elements holds nothing; give 1 or more")
-    held, count = OrderedDict(), 0
+    return sum(loaded for loaded, _ in through_cache(touched, cache, line))
+
+
+def through_cache(touched: list[int], cache: int, line: int = 1) -> Iterator[tuple[bool, OrderedDict]]:
+    """For each touch: whether it was a load, and the numbers of the lines (element // line) that are held after it. The held ones
+    are the same object each time."""
+    if not 1 <= line <= cache:
+        raise ValueError(f"a cache of {cache} elements in lines of {line} holds nothing; the cache must hold one line or more")
+    held, most = OrderedDict(), cache // line
     for element in touched:
-        if element in held:
-            held.move_to_end(element)
-            continue
-        count += 1
-        held[element] = None
-        if len(held) > cache:
+        place = element // line
+        loaded = place not in held
+        held[place] = None
+        held.move_to_end(place)
+        if len(held) > most:
             held.popitem(last=False)
-    return count
+        yield loaded, held
 
 
 def as_python(kernel: Callable, known: dict | None = None) -> Callable:

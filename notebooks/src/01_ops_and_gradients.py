@@ -121,7 +121,7 @@ print(ms.grad(lambda x: ops.sum(signed_square(x)))(x))
 # Is our gradient right? The finite differences of all elements, as above, are in the laboratory:
 
 # %%
-from minispore.lab.differences import finite_differences    # noqa: E402
+from minispore.lab.differences import finite_differences
 
 by_trying, = finite_differences(lambda x: ops.sum(signed_square(Tensor(x))), x.asnumpy())
 by_rule = ms.grad(lambda x: ops.sum(signed_square(x)))(x)
