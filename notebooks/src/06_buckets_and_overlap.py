@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 06 · Buckets and overlap
-# You will decide how gradients travel: how many at a time, when, and in which order, and you will read from a graph and from a
-# record whether it is so. About 35<!--= 5*7 --> minutes; chapter 05 comes before.
+# At the end you can decide how gradients travel: how many at a time, when, in which order, and you can read from a graph and from
+# a record whether it is so. About 35<!--= 5*7 --> minutes. Chapter 05 comes before.
 
 # %% tags=["setup"]
+import re
 from time import perf_counter
 
 import numpy as np
@@ -11,14 +12,14 @@ import numpy as np
 import minispore as ms
 from minispore import Tensor, nn
 from minispore.communication import communicator, get_group_size, get_rank, get_record, init
-from minispore.lab import cost, draw, explore, fast, ranks
+from minispore.lab import check, cost, draw, explore, fast, hint, ranks
 
 # !%load_ext minispore.lab
 
 # %% [markdown]
 # ## A question
-# A network has a gradient for each of its parameters: a small one has ten, a large one has hundreds. Data parallel must sum all of
-# them over the ranks. **One AllReduce for each? One for all together? Something between?** The bytes are the same.
+# A network has a gradient for each of its parameters: a small one has ten, a large one has hundreds. Data parallel must sum all
+# of them over the ranks. **One AllReduce for each? One for all together? Something between?** The bytes are the same.
 #
 # ## Try it
 # Sixty-four gradients of 256<!--= 2**8 --> values, on four ranks: first each for itself, then all as one array.
@@ -49,14 +50,15 @@ def one():
 
 for name, job in (("64 small", many), ("1 large", one)):
     messages = job.records[0].messages()
-    print(f"{name:<9} {len(messages):>4} messages from rank 0, {sum(m.bytes for m in messages):,} bytes, {max(job.ms_taken):.1f} ms")
+    sent = sum(m.bytes for m in messages)
+    print(f"{name:<9} {len(messages):>4} messages from rank 0, {sent:,} bytes, {max(job.ms_taken):.1f} ms")
 assert all((a == b).all() for a, b in zip(many.sums[3], one.sums[3], strict=True))
 assert len(many.records[0].messages()) == 64 * 6 and len(one.records[0].messages()) == 6
 
 # %% [markdown]
-# The sums agree and so do the bytes, 98,304<!--= 64*256*4 * 6//4 -->. But there are 384<!--= 64*6 --> messages against six, and that is where the
-# time goes. An array in which several gradients travel together is called a *bucket* (梯度桶, bucket); to put them there is
-# *fusion* (通信融合, fusion).
+# The sums agree and so do the bytes, 98,304<!--= 64*256*4 * 6//4 -->. But there are 384<!--= 64*6 --> messages against six, and
+# that is where the time goes. An array in which several gradients travel together is called a *bucket* (梯度桶, bucket); to put
+# them there is *fusion* (通信融合, fusion).
 #
 # The same again with twelve gradients on two ranks, as a timeline: a bar is a call, an arrow is a message.
 
@@ -75,8 +77,8 @@ explore(lambda gradients_in_a_bucket: draw.timeline(timelines[gradients_in_a_buc
 
 # %% [markdown]
 # ## Why few large messages are faster
-# Chapter 04 had two numbers for this: a message takes $\alpha$ seconds to begin, and $\beta$ seconds for each byte. With $k$ buckets for $n$
-# bytes in all, a ring of $p$ ranks takes
+# Chapter 04 had two numbers for this: a message takes $\alpha$ seconds to begin, and $\beta$ seconds for each byte. With $k$
+# buckets for $n$ bytes in all, a ring of $p$ ranks takes
 #
 # $$k \cdot 2(p-1)\,\alpha \;+\; 2\,\frac{p-1}{p}\,n\,\beta .$$
 #
@@ -114,8 +116,8 @@ by_count = [seconds(VALUES, count) for count in counts]
 print("one bucket:", f"{by_count[0] * 1e3:.2f} ms,", counts[-1], "buckets:", f"{by_count[-1] * 1e3:.2f} ms")
 
 # %% [markdown]
-# `cost.fit` finds $\alpha$ and $\beta$ in the times of single AllReduces. From these two numbers the formula predicts the times of a
-# megabyte in 1 … 256<!--= 2**8 --> buckets, which were measured as well.
+# `cost.fit` finds $\alpha$ and $\beta$ in the times of single AllReduces. From these two numbers the formula predicts the times
+# of a megabyte in 1 … 256<!--= 2**8 --> buckets, which were measured as well.
 
 # %%
 job = measured[0]
@@ -127,13 +129,14 @@ draw.curves({"measured": np.array(job.by_count) * 1e3, "predicted by α and β":
             xlabel="buckets for the same megabyte", ylabel="ms", log=True)
 
 # %% [markdown]
-# The value $\alpha / \beta$ is what you should remember of your network: a bucket of so many bytes spends half of its time on beginning.
-# Much larger buckets gain little more.
+# The value $\alpha / \beta$ is what you should remember of your network: a bucket of so many bytes spends half of its time on
+# beginning. Much larger buckets gain little more.
 #
 # ## Why not one bucket, then?
-# Because a bucket can go only when its last gradient is there. Gradients are made one after the other, the **last layer's first**:
-# the backward pass begins at the loss. With one bucket the network waits until everything is computed, and then everything waits for
-# the network. With several, the first is on its way while the rest is still computed. This is *overlap* (计算通信重叠, overlap).
+# Because a bucket can go only when its last gradient is there. Gradients are made one after the other, the **last layer's
+# first**: the backward pass begins at the loss. With one bucket the network waits until everything is computed, and then
+# everything waits for the network. With several, the first is on its way while the rest is still computed. This is *overlap*
+# (计算通信重叠, overlap).
 #
 # A model on one page. The backward pass makes 40<!--= 8*5 --> gradients of 1 MB, one a millisecond. An AllReduce takes half a
 # millisecond to begin and 0.8<!--= 4/5 --> ms for each MB. A bucket goes when it is full and the one before it is done.
@@ -165,8 +168,8 @@ def progress(bucket):
 explore(progress, bucket=[4, 1, 2, 8, 20, 40])
 
 # %% [markdown]
-# The distance between the curves at the top is the time for which all ranks only wait. Buckets of 1 MB: the network is busy from the
-# start, but it spends so much time on beginning that it falls behind; it ends at 53<!--= 1 + 40*(0.5+0.8) --> ms. One
+# The distance between the curves at the top is the time for which all ranks only wait. Buckets of 1 MB: the network is busy
+# from the start, but it spends so much time on beginning that it falls behind; it ends at 53<!--= 1 + 40*(0.5+0.8) --> ms. One
 # bucket of 40<!--= 8*5 --> MB: nothing is hidden, 72.5<!--= 40 + 0.5 + 0.8*40 --> ms. In between there is a best size:
 
 # %%
@@ -186,14 +189,15 @@ draw.curves({f"α = {alpha} ms": [ends(s, alpha) for s in sizes] for alpha in be
             ylabel="ms until all gradients are summed")
 
 # %% [markdown]
-# The dearer a beginning, the larger the best bucket. The curves are flat around the best: a size that is wrong by a factor of two
-# costs little. The ends of the curves cost much. That is why libraries take a fixed size. minispore makes about four buckets, each
-# of 1 to 25<!--= minispore.communication.buckets.MOST --> MB; MindSpore's mode "auto" says 64<!--= minispore.communication.buckets.AUTO --> MB.
+# The dearer a beginning, the larger the best bucket. The curves are flat around the best: a size that is wrong by a factor of
+# two costs little. The ends of the curves cost much. That is why libraries take a fixed size. minispore makes about four
+# buckets, each of 1 to 25<!--= minispore.communication.buckets.MOST --> MB; MindSpore's mode "auto" says
+# 64<!--= minispore.communication.buckets.AUTO --> MB.
 #
 # ## See it in the graph
-# `ms.compile` makes the program of one of two ranks without starting any. Three layers, and we ask for a new bucket at the gradients
-# with the numbers 2 and 4. Only three kinds of lines are printed: the products that make a weight's gradient, and where an AllReduce begins
-# (`Start`) and is waited for (`Wait`).
+# `ms.compile` makes the program of one of two ranks without starting any. Three layers, and we ask for a new bucket at the
+# gradients with the numbers 2 and 4. Only three kinds of lines are printed: the products that make a weight's gradient, and
+# where an AllReduce begins (`Start`) and is waited for (`Wait`).
 
 # %%
 ms.set_seed(1)
@@ -206,20 +210,20 @@ def timetable(**settings):
     """The lines of the program that make or send gradients."""
     program = ms.compile(step, *batch, device_num=2, **settings)
     for line in program.show("overlap").splitlines():
-        result, _, call = line.partition(" = ")
+        tensors = re.findall(r"float32\[.*?\]", line.partition(" = ")[0])
         if "MatMul(transpose_a=True" in line:
-            print(f"   gradient {result.split(': ')[1]}")
-        elif "Start(" in line:
-            print(f"Start  {result.count('float32')} tensors:", *[r.split(": ")[1] for r in result.split(", %")])
+            print("  the gradient", *tensors)
         elif line.startswith("Wait("):
             print("Wait")
+        elif "Start(" in line:
+            print(f"Start   {len(tensors)} tensors:", *tensors)
 
 
 timetable(comm_fusion={"allreduce": {"mode": "index", "config": [2, 4]}})
 
 # %% [markdown]
-# The last layer's gradient `[10, 16]` comes first, and its bucket begins while those of the other layers are still to be computed.
-# (The loss, `[]`, rides in the first bucket.) Between a `Start` and its `Wait` the rank computes.
+# The last layer's gradient `[10, 16]` comes first, and its bucket begins while those of the other layers are still to be
+# computed. (The loss, `[]`, rides in the first bucket.) Between a `Start` and its `Wait` the rank computes.
 #
 # Now with one bucket for all:
 
@@ -227,13 +231,13 @@ timetable(comm_fusion={"allreduce": {"mode": "index", "config": [2, 4]}})
 timetable(comm_fusion={"allreduce": {"mode": "size", "config": 25}})
 
 # %% [markdown]
-# What may stand between Start and Wait? Everything that doesn't need the sums: the gradients of the layers before, and nothing of
-# the optimizer that reads them. The compiler finds it out from the graph: an AllReduce goes up to where its input is ready, and the
-# wait goes down to the first reader of its result.
+# What may stand between Start and Wait? Everything that doesn't need the sums: the gradients of the layers before, and nothing
+# of the optimizer that reads them. The compiler finds it out from the graph: an AllReduce goes up to where its input is ready,
+# and the wait goes down to the first reader of its result.
 #
 # ## The same order everywhere
-# An AllReduce has no address but its place in line: the third of rank 0 meets the third of rank 1. If two ranks begin their buckets
-# in different orders, then in the good case they differ in size, and you get an error:
+# An AllReduce has no address but its place in line: the third of rank 0 meets the third of rank 1. If two ranks begin their
+# buckets in different orders, then in the good case they differ in size, and you get an error:
 
 # %%
 def crossed(sizes):
@@ -256,8 +260,8 @@ assert wrong[0] == {"a": 21, "b": 12}
 
 # %% [markdown]
 # No error, and a weight is moved by another weight's gradient. So the order must follow from something that is the same on all
-# ranks: the order of the parameters, or the order of a graph that all ranks compiled alike. Never the order in which something became
-# ready, and never the order of a dict or set that was filled as it came.
+# ranks: the order of the parameters, or the order of a graph that all ranks compiled alike. Never the order in which something
+# became ready, and never the order of a dict or set that was filled as it came.
 #
 # ## Your turn: E9
 # Plan the buckets, then reduce gradients in them. Hints: `hint("e09", 1)` and further.
@@ -270,9 +274,9 @@ check("e09")
 
 # %% [markdown]
 # ## Fewer reductions: accumulation
-# There is another way to send less. Let the batch be too large for a rank's memory: 32<!--= 4*8 --> rows on each of two ranks, and room for
-# eight. So each rank goes through four *micro-batches* (微批次, micro-batch), adds up their gradients, and reduces once. This is *gradient
-# accumulation* (梯度累积, gradient accumulation).
+# There is another way to send less. Let the batch be too large for a rank's memory: 32<!--= 4*8 --> rows on each of two ranks,
+# and room for eight. So each rank goes through four *micro-batches* (微批次, micro-batch), adds up their gradients, and reduces
+# once. This is *gradient accumulation* (梯度累积, gradient accumulation).
 
 # %%
 def accumulated(micro, reduce_each=False):
@@ -304,9 +308,9 @@ for micro, each in ((1, False), (4, False), (4, True)):
     assert np.abs(weights - whole).max() < 1e-12 and calls == (micro if each else 1)
 
 # %% [markdown]
-# The same step three times, because a sum may be taken in any order: first over micro-batches and then over ranks, or the other way
-# round. To reduce once costs a quarter of the communication. Two things to watch: divide by the number of micro-batches, and *don't*
-# accumulate with batch norm without thinking (each micro-batch has its own statistics, chapter 05).
+# The same step three times, because a sum may be taken in any order: first over micro-batches and then over ranks, or the other
+# way round. To reduce once costs a quarter of the communication. Two things to watch: divide by the number of micro-batches,
+# and *don't* accumulate with batch norm without thinking (each micro-batch has its own statistics, chapter 05).
 #
 # ## Quiz
 # <details><summary>All gradients of your network are 3 MB. How many buckets does minispore make, and why?</summary>
@@ -316,19 +320,20 @@ for micro, each in ((1, False), (4, False), (4, True)):
 #
 # <details><summary>Your network is one huge last layer and many small ones. What do buckets gain?</summary>
 #
-# Much: the huge gradient is made first, so nearly the whole backward pass hides it. With a huge *first* layer (an embedding) it comes last,
-# and nothing is left to hide it.
+# Much: the huge gradient is made first, so nearly the whole backward pass hides it. With a huge *first* layer (an embedding) it
+# comes last, and nothing is left to hide it.
 # </details>
 #
 # <details><summary>The communication takes longer than the backward pass. Does overlap help?</summary>
 #
-# It hides as much as the backward pass is long, no more. Then accumulate, send fewer bytes (16-bit gradients), or take larger shards.
+# It hides as much as the backward pass is long, no more. Then accumulate, send fewer bytes (gradients as `float16`), or take
+# larger shards.
 # </details>
 #
 # <details><summary>Can the optimizer's work overlap with the last bucket?</summary>
 #
-# For parameters whose bucket has arrived, yes: each wait stands before the first reader of that bucket. Unless the optimizer needs all
-# gradients at once, as clipping by the global norm does.
+# For parameters whose bucket has arrived, yes: each wait stands before the first reader of that bucket. Unless the optimizer
+# needs all gradients at once, as clipping by the global norm does.
 # </details>
 #
 # ## In MindSpore this is …
@@ -380,8 +385,8 @@ except ValueError as error:
     print(error)
 
 # %% [markdown]
-# **A handle that nobody waits for.** `all_reduce(…)` only begins. Read the array before `wait()` and you read whatever is there at that
-# moment: old values, half of the sum, or by luck the right ones. Here rank 1 comes late, and rank 0 looks too early.
+# **A handle that nobody waits for.** `all_reduce(…)` only begins. Read the array before `wait()` and you read whatever is there
+# at that moment: old values, half of the sum, or by luck the right ones. Here rank 1 comes late, and rank 0 looks too early.
 
 # %%
 @ranks(2)
