@@ -54,8 +54,8 @@ assert np.allclose(job.total[0] / 4, gradient(1.0, x, y))
 # No rank's own gradient is right, and they differ a lot. Their mean is exactly the gradient of the whole batch. One AllReduce,
 # the one of chapter 04, is all that the ranks tell each other.
 #
-# Each rank's rows are its *shard* (数据分片, shard) of the batch. This way to train is called *data parallel* (数据并行, data
-# parallel): the data are split, the weights are there on every rank. Move the slider: a batch of 16<!--= 2*8 --> rows with eight
+# Each rank's rows are its *shard* (数据分片) of the batch. This way to train is called *data parallel* (数据并行).
+# The data are split, the weights are there on every rank. Move the slider: a batch of 16<!--= 2*8 --> rows with eight
 # features, and who has what.
 
 # %% tags=["picture"]
@@ -150,7 +150,7 @@ assert np.allclose([moved["mean", False], moved["sum", True]], [4, 1 / 4])
 
 # %% [markdown]
 # **3. Rows that know of each other.** All this holds because each row has a loss of its own. *Batch normalisation*
-# (批归一化, batch norm) breaks it: it subtracts the mean *of the batch* from each row. A rank sees only its shard, so it subtracts
+# (批归一化) breaks it: it subtracts the mean *of the batch* from each row. A rank sees only its shard, so it subtracts
 # another mean.
 
 # %%

@@ -57,8 +57,8 @@ assert len(many.records[0].messages()) == 64 * 6 and len(one.records[0].messages
 
 # %% [markdown]
 # The sums agree and so do the bytes, 98,304<!--= 64*256*4 * 6//4 -->. But there are 384<!--= 64*6 --> messages against six, and
-# that is where the time goes. An array in which several gradients travel together is called a *bucket* (梯度桶, bucket); to put
-# them there is *fusion* (通信融合, fusion).
+# that is where the time goes. An array in which several gradients travel together is called a *bucket* (梯度桶); to put
+# them there is *fusion* (通信融合).
 #
 # The same again with twelve gradients on two ranks, as a timeline: a bar is a call, an arrow is a message.
 
@@ -136,7 +136,7 @@ draw.curves({"measured": np.array(job.by_count) * 1e3, "predicted by α and β":
 # Because a bucket can go only when its last gradient is there. Gradients are made one after the other, the **last layer's
 # first**: the backward pass begins at the loss. With one bucket the network waits until everything is computed, and then
 # everything waits for the network. With several, the first is on its way while the rest is still computed. This is *overlap*
-# (计算通信重叠, overlap).
+# (计算通信重叠).
 #
 # A model on one page. The backward pass makes 40<!--= 8*5 --> gradients of 1 MB, one a millisecond. An AllReduce takes half a
 # millisecond to begin and 0.8<!--= 4/5 --> ms for each MB. A bucket goes when it is full and the one before it is done.
@@ -275,8 +275,8 @@ check("e09")
 # %% [markdown]
 # ## Fewer reductions: accumulation
 # There is another way to send less. Let the batch be too large for a rank's memory: 32<!--= 4*8 --> rows on each of two ranks,
-# and room for eight. So each rank goes through four *micro-batches* (微批次, micro-batch), adds up their gradients, and reduces
-# once. This is *gradient accumulation* (梯度累积, gradient accumulation).
+# and room for eight. So each rank goes through four *micro-batches* (微批次), adds up their gradients, and reduces
+# once. This is *gradient accumulation* (梯度累加).
 
 # %%
 def accumulated(micro, reduce_each=False):
@@ -344,7 +344,7 @@ for micro, each in ((1, False), (4, False), (4, True)):
 # | all in one place | `nn.DistributedGradReducer`, 梯度聚合 |
 # | which parameters go together | `Parameter.comm_fusion`, `Cell.set_comm_fusion` |
 # | overlap | done in `GRAPH_MODE`; in `PYNATIVE_MODE` each op runs at once, so nothing overlaps |
-# | accumulation | `parallel.nn.GradAccumulation(network, micro_size)`, 梯度累积 |
+# | accumulation | `parallel.nn.GradAccumulation(network, micro_size)`, 梯度累加 |
 #
 # In data parallel the reducer bucketed all along. The record shows it:
 
