@@ -11,7 +11,7 @@ INTRODUCED = re.compile(r"\*([^*\n]+)\*\*? *\(([\u4e00-\u9fff]+)")
 def test_rows():
     assert len(ROWS) > 80
     for row in ROWS:
-        term, chinese, sentence, mindspore, chapter = row
+        _, _, sentence, _, chapter = row
         assert all(row), row
         assert sentence.endswith(".") and re.fullmatch("0[0-9]|1[0-2]", chapter), row
     terms = [row[0].replace("α", "alpha").replace("β", "beta").replace("-", " ").lower() for row in ROWS]
