@@ -54,12 +54,12 @@ assert np.allclose(job.total[0] / 4, gradient(1.0, x, y))
 # No rank's own gradient is right, and they differ a lot. Their mean is exactly the gradient of the whole batch. One AllReduce,
 # the one of chapter 04, is all that the ranks tell each other.
 #
-# Each rank's rows are its *shard* (数据分片) of the batch. This way to train is called *data parallel* (数据并行).
-# The data are split, the weights are there on every rank. Move the slider: a batch of 16<!--= 2*8 --> rows with eight
-# features, and who has what.
+# Each rank's rows are its *shard* (数据分片) of the batch. This way to train is called *data parallel* (数据并行): the data are
+# split, the weights are there on every rank. Choose the number of ranks and see who has what of a batch of 16<!--= 2*8 --> rows
+# with eight features.
 
 # %% tags=["picture"]
-explore(lambda ranks: draw.slices((16, 8), (ranks, 1), ranks), ranks=[4, 1, 2, 8])
+explore(lambda ranks: draw.slices((16, 8), (ranks, 1), ranks), ranks=[1, 2, 4, 8]).set(ranks=4)
 
 # %% [markdown]
 # The picture gives each rank neighbouring rows. Which rows a rank has doesn't matter, as long as every row is on one rank and one
@@ -354,8 +354,8 @@ print(f"two processes are {two[0].speed / one[0].speed:.2f} times as fast as one
 # %% [markdown]
 # With two free cores, expect something near two, and rather below it. Three things keep it there:
 #
-# - **Communication.** AllReduce of $n$ bytes takes about $2 \frac{p-1}{p} n \beta$ seconds (chapter 04), however small the shards
-#   are. More ranks mean less computing on each, and the same to send.
+# - **Communication.** AllReduce of $n$ bytes by a ring takes about $2 \frac{p-1}{p} n \beta$ seconds (chapter 04), however
+#   small the shards are. More ranks mean less computing on each, and the same to send.
 # - **Waiting.** A step ends when the slowest rank is done. Part of what counts as communication is waiting for it.
 # - **Small pieces.** 128<!--= 256//2 --> rows don't take half of the time of 256<!--= 2*128 -->: some work is there for each call.
 #

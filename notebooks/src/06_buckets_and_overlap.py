@@ -73,7 +73,9 @@ def twelve(at_once):
 
 
 timelines = {n: ranks(2).run(twelve, n).records for n in (1, 4, 12)}
-explore(lambda gradients_in_a_bucket: draw.timeline(timelines[gradients_in_a_bucket]), gradients_in_a_bucket=[1, 4, 12])
+events = [event for record in timelines[1] for event in record.events]
+longest = 1e6 * (max(e.end for e in events) - min(e.begin for e in events))         # µs: one scale for all three pictures
+explore(lambda in_a_bucket: draw.timeline(timelines[in_a_bucket], window=(0, longest)), in_a_bucket=[1, 4, 12])
 
 # %% [markdown]
 # ## Why few large messages are faster
@@ -82,7 +84,8 @@ explore(lambda gradients_in_a_bucket: draw.timeline(timelines[gradients_in_a_buc
 #
 # $$k \cdot 2(p-1)\,\alpha \;+\; 2\,\frac{p-1}{p}\,n\,\beta .$$
 #
-# The second term doesn't know $k$: the bytes are what they are. The first grows with every bucket. On two real processes:
+# The second term doesn't know $k$: the bytes are what they are. The first grows with every bucket. Now on two
+# real processes. They could use the memory they share; the setting makes them send messages, as two machines would.
 
 # %% tags=["processes"]
 # !%%msrun -n 2 --into measured --env MINISPORE_SHARED_MEMORY=0
@@ -91,12 +94,13 @@ from time import perf_counter
 import numpy as np
 
 from minispore.communication import communicator, init
+from minispore.lab import fast
 
 init()
 comm = communicator()
 
 
-def seconds(values, buckets, turns=15):
+def seconds(values, buckets, turns=fast(15, 5)):
     """The median time of `buckets` AllReduces that share so many values, one after the other."""
     pieces, times = np.array_split(np.ones(values, np.float32), buckets), []
     for _ in range(turns):
@@ -116,20 +120,20 @@ by_count = [seconds(VALUES, count) for count in counts]
 print("one bucket:", f"{by_count[0] * 1e3:.2f} ms,", counts[-1], "buckets:", f"{by_count[-1] * 1e3:.2f} ms")
 
 # %% [markdown]
-# `cost.fit` finds $\alpha$ and $\beta$ in the times of single AllReduces. From these two numbers the formula predicts the times
-# of a megabyte in 1 … 256<!--= 2**8 --> buckets, which were measured as well.
+# `cost.fit` finds two numbers in the times of single AllReduces: seconds a call, which is $2(p-1)\alpha$, and seconds a byte.
+# From these two the formula predicts the times of a megabyte in 1 … 256<!--= 2**8 --> buckets, which were measured as well.
 
 # %%
 job = measured[0]
-alpha, beta = cost.fit(job.sizes, job.times)
+alpha, beta = cost.fit(job.sizes, job.times)                # of a whole call on two ranks
 predicted = [count * alpha + 4 * 2 ** 18 * beta for count in job.counts]
-print(f"alpha = {alpha * 1e6:.0f} µs a call, beta = {beta * 1e9:.2f} ns a byte")
-print(f"a call's alpha is worth {alpha / beta / 1024:.0f} KB of gradients")
+print(f"{alpha * 1e6:.0f} µs a call, {beta * 1e9:.2f} ns a byte")
+print(f"so the beginning of a call is worth {alpha / beta / 1024:.0f} KB of gradients")
 draw.curves({"measured": np.array(job.by_count) * 1e3, "predicted by α and β": np.array(predicted) * 1e3}, x=job.counts,
             xlabel="buckets for the same megabyte", ylabel="ms", log=True)
 
 # %% [markdown]
-# The value $\alpha / \beta$ is what you should remember of your network: a bucket of so many bytes spends half of its time on
+# This size is what you should remember of your network: a bucket of so many bytes spends half of its time on
 # beginning. Much larger buckets gain little more.
 #
 # ## Why not one bucket, then?
@@ -165,7 +169,7 @@ def progress(bucket):
                        xlabel="ms since the backward pass began", ylabel="MB of gradients")
 
 # %% tags=["picture"]
-explore(progress, bucket=[4, 1, 2, 8, 20, 40])
+explore(progress, bucket=[1, 2, 4, 8, 20, 40]).set(bucket=4)
 
 # %% [markdown]
 # The distance between the curves at the top is the time for which all ranks only wait. Buckets of 1 MB: the network is busy
@@ -185,6 +189,7 @@ sizes = np.arange(1, 41)
 best = {alpha: int(sizes[np.argmin([ends(s, alpha) for s in sizes])]) for alpha in (0.1, 0.5, 2.0)}
 print("best bucket size in MB for each alpha in ms:", best)
 assert best[0.1] < best[0.5] < best[2.0]
+assert all(ends(2 * size, alpha) < 1.1 * ends(size, alpha) for alpha, size in best.items())         # twice the best: 10% more
 draw.curves({f"α = {alpha} ms": [ends(s, alpha) for s in sizes] for alpha in best}, x=sizes, xlabel="MB in a bucket",
             ylabel="ms until all gradients are summed")
 
@@ -195,9 +200,9 @@ draw.curves({f"α = {alpha} ms": [ends(s, alpha) for s in sizes] for alpha in be
 # 64<!--= minispore.communication.buckets.AUTO --> MB.
 #
 # ## See it in the graph
-# `ms.compile` makes the program of one of two ranks without starting any. Three layers, and we ask for a new bucket at the
-# gradients with the numbers 2 and 4. Only three kinds of lines are printed: the products that make a weight's gradient, and
-# where an AllReduce begins (`Start`) and is waited for (`Wait`).
+# `ms.compile` makes the program of one of two ranks without starting any, and cuts the batch in two by itself (chapter 08 says
+# how). Three layers, and we ask for a new bucket at the gradients with the numbers 2 and 4. Only three kinds of lines are
+# printed: the products that make a weight's gradient, and where an AllReduce begins (`Start`) and is waited for (`Wait`).
 
 # %%
 ms.set_seed(1)
@@ -344,7 +349,7 @@ for micro, each in ((1, False), (4, False), (4, True)):
 # | all in one place | `nn.DistributedGradReducer`, 梯度聚合 |
 # | which parameters go together | `Parameter.comm_fusion`, `Cell.set_comm_fusion` |
 # | overlap | done in `GRAPH_MODE`; in `PYNATIVE_MODE` each op runs at once, so nothing overlaps |
-# | accumulation | `parallel.nn.GradAccumulation(network, micro_size)`, 梯度累加 |
+# | accumulation | `parallel.nn.GradAccumulation(network, micro_size)`, 梯度累加; here the loop above |
 #
 # In data parallel the reducer bucketed all along. The record shows it:
 
