@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 03 · Messages and deadlock
 #
-# After this chapter you can send arrays from rank to rank, say why a program hangs and who waits for whom, and write
-# exchanges that can't hang. Half an hour; chapter 00 comes before.
+# At the end you can send arrays from rank to rank, say why a program hangs and who waits for whom, and write exchanges that
+# can't hang. About 30 minutes. Chapter 00 comes before.
 
 # %%
 import time
@@ -231,8 +231,8 @@ draw.waits(swap.records)
 
 # %% [markdown]
 # The same lines, and the second round hangs. A small message is put in a buffer on the way, and the sender goes on
-# (*eager*, 立即发送). For a large one there is no buffer: the sender waits until the receiver has begun to receive and there is
-# a place for the numbers (*rendezvous*, 会合). From which size on, that is up to the MPI library, the network and its settings. A
+# ("eager"). For a large one there is no buffer: the sender waits until the receiver has begun to receive and there is
+# a place for the numbers ("rendezvous"). From which size on, that is up to the MPI library, the network and its settings. A
 # program that relies on buffers works on your laptop and hangs on the cluster, or works until the model grows.
 #
 # Only `wait()` made it hang. So here is the rule for exchanges:
@@ -299,8 +299,8 @@ draw.timeline(shifted.records)
 # In how many steps is the shift done? And on 5 ranks?
 #
 # <details><summary>Answer</summary>
-# On 4 ranks in two: first 0→1 and 2→3, then 1→2 and 3→0. On 5 ranks in three: the neighbours 4 and 0 are both even, and
-# both send first, so 4→0 has to wait until rank 0 is done with its own send.
+# On 4 ranks in two: first 0→1 and 2→3, then 1→2 and 3→0. On 5 ranks in three: the neighbours 4 and 0 are both even, and both
+# send first. So 4→0 can only begin in the second step, when rank 0 is done with its own send, and 3→4 in the third.
 # </details>
 #
 # **3.** Rank 0 does `send(a, tag=1)`, then `send(b, tag=2)`. Rank 1 receives tag 2 first, and waits for it. Can this hang?
