@@ -182,7 +182,7 @@ for name, up, down in (("rows, rows", ROWS, ROWS), ("rows, columns", ROWS, COLUM
 #
 # The other pairs don't fit. Begin with rows, and relu has to wait for the sum, since relu of a sum is not the sum of the relus.
 # Columns twice, and the second product needs all hidden units, which have to be gathered. Bringing a tensor from one layout
-# into another is called *redistribution* (重排布), and it costs messages, too.
+# into another is called *redistribution* (张量重排布), and it costs messages, too.
 #
 # The bytes are those of chapter 04: the result has 512 bytes<!--= 16 * 8 * 4 -->, and in a ring AllReduce of p ranks each sends
 # 2(p-1)/p of it, which makes 768<!--= 2 * (4 - 1) * 16 * 8 * 4 // 4 --> for four.
