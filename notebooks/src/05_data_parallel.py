@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 · Data parallel
-# You will spread a training over several ranks with three lines and get the numbers of one machine, and you will know the four
-# cases in which you wouldn't. About 35<!--= 5*7 --> minutes; chapters 03 and 04 come before.
+# At the end you can spread a training over several ranks with three lines, get the numbers of one machine, and name the four
+# cases in which you wouldn't. About 35<!--= 5*7 --> minutes. Chapters 03 and 04 come before.
 
 # %% tags=["setup"]
 import numpy as np
@@ -13,7 +13,7 @@ from minispore.communication import communicator, get_group_size, get_rank, init
 from minispore.dataset.sources import DIGITS  # the folder of handwritten digits that comes with minispore
 from minispore.dataset.transforms import TypeCast
 from minispore.dataset.vision import HWC2CHW, Rescale
-from minispore.lab import draw, explore, fast, ranks
+from minispore.lab import check, draw, explore, fast, hint, ranks
 from minispore.train import Callback
 
 # !%load_ext minispore.lab
@@ -54,12 +54,12 @@ assert np.allclose(job.total[0] / 4, gradient(1.0, x, y))
 # No rank's own gradient is right, and they differ a lot. Their mean is exactly the gradient of the whole batch. One AllReduce,
 # the one of chapter 04, is all that the ranks tell each other.
 #
-# Each rank's rows are its *shard* (数据分片, shard) of the batch. This way to train is called *data parallel* (数据并行, data
-# parallel): the data are split, the weights are there on every rank. Move the slider: a batch of 16<!--= 2*8 --> rows with eight
-# features, and who has what.
+# Each rank's rows are its *shard* (数据分片) of the batch. This way to train is called *data parallel* (数据并行): the data are
+# split, the weights are there on every rank. Choose the number of ranks and see who has what of a batch of 16<!--= 2*8 --> rows
+# with eight features.
 
 # %% tags=["picture"]
-explore(lambda ranks: draw.slices((16, 8), (ranks, 1), ranks), ranks=[4, 1, 2, 8])
+explore(lambda ranks: draw.slices((16, 8), (ranks, 1), ranks), ranks=[1, 2, 4, 8]).set(ranks=4)
 
 # %% [markdown]
 # The picture gives each rank neighbouring rows. Which rows a rank has doesn't matter, as long as every row is on one rank and one
@@ -107,9 +107,9 @@ for rank in range(4):
     print(f"rank {rank} of 4 reads rows", [int(row) for (row,) in shard])
 
 # %% [markdown]
-# Ten rows on four ranks make three rows each, so two of them come twice. In training that is a small error in one batch an epoch;
-# `batch(…, drop_remainder=True)` leaves such a batch out. Note also that rank $r$ reads the rows $r$, $r+4$, $r+8$: with shards of
-# this kind, the ranks' first batches together are the first batch of one machine.
+# Ten rows on four ranks make three rows each, so two of them come twice. In training that is a small error in one batch an
+# epoch; `batch(…, drop_remainder=True)` leaves such a batch out. Note also that rank $r$ reads the rows $r$, $r+4$, $r+8$: with
+# shards of this kind, the ranks' first batches together are the first batch of one machine.
 #
 # **2. A sum instead of a mean.** If the loss *adds* over the rows, the ranks' gradients must be added and not averaged. And the
 # reverse: if it is a mean and you only add, the step is four times too long on four ranks. Which it shall be, the parallel
@@ -150,7 +150,7 @@ assert np.allclose([moved["mean", False], moved["sum", True]], [4, 1 / 4])
 
 # %% [markdown]
 # **3. Rows that know of each other.** All this holds because each row has a loss of its own. *Batch normalisation*
-# (批归一化, batch norm) breaks it: it subtracts the mean *of the batch* from each row. A rank sees only its shard, so it subtracts
+# (批归一化) breaks it: it subtracts the mean *of the batch* from each row. A rank sees only its shard, so it subtracts
 # another mean.
 
 # %%
@@ -169,13 +169,13 @@ print("by the batch:   ", *norms.synced)
 assert np.allclose(np.concatenate(norms.own), [-1, 1, -1, 1], atol=0.01)
 
 # %% [markdown]
-# By shard, the rows 0 and 10<!--= 2*5 --> become the same number. `SyncBatchNorm` sums the statistics over the ranks, which costs two
-# more small AllReduces a layer. With 32<!--= 2**5 --> or more rows a rank people mostly do without; with two rows a rank it is
-# needed.
+# By shard, the rows 0 and 10<!--= 2*5 --> become the same number. `SyncBatchNorm` sums the statistics over the ranks, which
+# costs two more small AllReduces a layer. With 32<!--= 2**5 --> or more rows a rank people mostly do without; with two rows a
+# rank it is needed.
 #
 # ## The same start
-# There is a fourth condition, so plain that it is forgotten: before the first step, all ranks must have the same weights. Here two
-# ranks begin with different ones and train on.
+# There is a fourth condition, so plain that it is forgotten: before the first step, all ranks must have the same weights. Here
+# two ranks begin with different ones and train on.
 
 # %%
 def two_starts(broadcast, steps=3):
@@ -197,10 +197,10 @@ for broadcast in (False, True):
 assert rank0 == rank1
 
 # %% [markdown]
-# Both get the same averaged gradient in each step, so they keep their distance for ever; and the gradients they average belong to
-# different weights. No error comes up. With `parameter_broadcast=True` rank 0's weights go to all others before the first step. If
-# all ranks set the same seed, they draw the same weights and nothing needs to be sent; after loading a checkpoint on one rank only,
-# you need it.
+# Both get the same averaged gradient in each step, so they keep their distance for ever; and the gradients they average belong
+# to different weights. No error comes up. With `parameter_broadcast=True` rank 0's weights go to all others before the first
+# step. If all ranks set the same seed, they draw the same weights and nothing needs to be sent; after loading a checkpoint on
+# one rank only, you need it.
 #
 # ## Your turn: E8
 # Write the step itself, with nothing but AllReduce and Broadcast. It has to be right for equal shards, for unequal ones, and for
@@ -279,9 +279,9 @@ draw.curves({f"{name} minus 1 rank": curve - base for name, curve in curves.item
             x=np.arange(1, len(base) + 1), xlabel="step", ylabel="difference of the losses")
 
 # %% [markdown]
-# This is rounding. A float32 keeps about seven digits; the sum of 64<!--= 4*16 --> gradients is the same, but it is made in another
-# order: 16<!--= 64//4 --> on each rank, then over the ranks. In float64 the difference would be some hundred million times smaller. It
-# is the same training.
+# This is rounding. A float32 keeps about seven digits; the sum of 64<!--= 4*16 --> gradients is the same, but it is made in
+# another order: 16<!--= 64//4 --> on each rank, then over the ranks. In float64 the difference would be some hundred million
+# times smaller. It is the same training.
 #
 # ### What was sent?
 # The record of a rank tells. The network has 802<!--= 8*3*3 + 72*10 + 10 --> weights: 72<!--= 8*3*3 --> in the convolution,
@@ -305,7 +305,7 @@ assert [c.count for c in calls if c.op == "AllReduce"] == [802] * len(losses)
 # larger network; it says how many pictures it trains in a second, and which part of the time went into communication.
 
 # %% tags=["processes"]
-# !%%writefile speed.py
+# !%%writefile measure.py
 from time import perf_counter
 
 import numpy as np
@@ -338,11 +338,15 @@ print(f"{speed:,.0f} pictures/s, {waited:.0%} of the time in communication")
 
 # %% tags=["processes"]
 # !%%msrun -n 1 --into one
-exec(open("speed.py").read())
+import measure
+
+speed, waited = measure.speed, measure.waited
 
 # %% tags=["processes"]
 # !%%msrun -n 2 --into two
-exec(open("speed.py").read())
+import measure
+
+speed, waited = measure.speed, measure.waited
 
 # %%
 print(f"two processes are {two[0].speed / one[0].speed:.2f} times as fast as one")
@@ -350,14 +354,14 @@ print(f"two processes are {two[0].speed / one[0].speed:.2f} times as fast as one
 # %% [markdown]
 # With two free cores, expect something near two, and rather below it. Three things keep it there:
 #
-# - **Communication.** AllReduce of $n$ bytes takes about $2 \frac{p-1}{p} n \beta$ seconds (chapter 04), however small the shards
-#   are. More ranks mean less computing on each, and the same to send.
+# - **Communication.** AllReduce of $n$ bytes by a ring takes about $2 \frac{p-1}{p} n \beta$ seconds (chapter 04), however
+#   small the shards are. More ranks mean less computing on each, and the same to send.
 # - **Waiting.** A step ends when the slowest rank is done. Part of what counts as communication is waiting for it.
 # - **Small pieces.** 128<!--= 256//2 --> rows don't take half of the time of 256<!--= 2*128 -->: some work is there for each call.
 #
-# So data parallel pays when there is much computing for each byte of gradient: large shards, convolutions. Often people let the batch
-# grow with the number of ranks, so that the shards stay large. That is another training then: fewer steps, and the learning rate
-# has to be chosen anew.
+# So data parallel pays when there is much computing for each byte of gradient: large shards, convolutions. Often people let the
+# batch grow with the number of ranks, so that the shards stay large. That is another training then: fewer steps, and the
+# learning rate has to be chosen anew.
 #
 # ## Quiz
 # <details><summary>Four ranks, a mean loss, gradients_mean=False. What would you see?</summary>
@@ -365,17 +369,17 @@ print(f"two processes are {two[0].speed / one[0].speed:.2f} times as fast as one
 # The sum of four means: a step four times too long. No error; the loss falls faster, or the training blows up.
 # </details>
 #
-# <details><summary>You use 8 ranks instead of 4, with the same batch for all of them together. How much more does each rank send in a
-# step?</summary>
+# <details><summary>You use 8 ranks instead of 4, with the same batch for all of them together. How much more does each rank
+# send in a step?</summary>
 #
-# Hardly more. A ring sends $2\frac{p-1}{p}$ times the gradients: 1.75<!--= 2*7/8 --> times instead of 1.5<!--= 2*3/4 -->. But each
-# rank computes half as long, so the share of communication grows.
+# Hardly more. A ring sends $2\frac{p-1}{p}$ times the gradients: 1.75<!--= 2*7/8 --> times instead of 1.5<!--= 2*3/4 -->. But
+# each rank computes half as long, so the share of communication grows.
 # </details>
 #
 # <details><summary>Why do ranks send gradients and not their new weights?</summary>
 #
-# With plain SGD the mean of the new weights would be the same. With momentum or Adam each rank has a state of its own; that would have
-# to be averaged as well, and Adam isn't linear: the mean of the updates isn't the update of the mean.
+# With plain SGD the mean of the new weights would be the same. With momentum or Adam each rank has a state of its own; that
+# would have to be averaged as well, and Adam isn't linear: the mean of the updates isn't the update of the mean.
 # </details>
 #
 # <details><summary>A rank prints its loss. Is it the loss of the batch?</summary>
