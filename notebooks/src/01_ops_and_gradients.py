@@ -10,7 +10,7 @@ import numpy as np
 import minispore as ms
 from minispore import Tensor, nn, ops
 from minispore.graph.compile import trace_call
-from minispore.lab import check, draw, explore, fast, hint
+from minispore.lab import check, draw, explore, hint
 
 # !%load_ext minispore.lab
 
@@ -83,8 +83,8 @@ graphs = {name: trace_call(function, x) for name, function in functions.items()}
 explore(draw.graph, program=graphs)
 
 # %% [markdown]
-# The gradient is made of the same kind of ops: Mul, Add, Sub. There is nothing special in it. That is why it can be differentiated
-# once more, why it can be compiled and, from chapter 08 on, cut and spread over many ranks like any other computation.
+# The gradient is made of the same kind of ops: Mul, Sub, Add and the like. There is nothing special in it. So it can be differentiated
+# once more, compiled and, from chapter 08 on, cut and spread over many ranks like any other computation.
 #
 # ## An op knows two things
 #
@@ -219,7 +219,7 @@ def loss_of(points, inside):
 optimizer = nn.Momentum(net.trainable_params(), learning_rate=0.5, momentum=0.9)
 with_gradients = ms.value_and_grad(loss_of, None, optimizer.parameters)
 losses = []
-for _ in range(fast(100, 30)):
+for _ in range(100):
     loss, gradients = with_gradients(points, inside)
     optimizer(gradients)
     losses.append(float(loss))
