@@ -104,13 +104,13 @@ def head(source: Path) -> tuple[str, str, str]:
 
 def index(text: str, chosen: list[Path]) -> str:
     """README.md's text with the table of chapters made anew."""
-    rows = ["|  | chapter | at the end you can | minutes |", "|---|---|---|---|"]
+    rows = ["|  | chapter | at the end you can | time |", "|---|---|---|---|"]
     for source in chosen:
         title, goal, minutes = head(source)
         picture = HERE.parent / "docs" / "notebooks" / "screens" / f"{source.name[:2]}.png"
         shown = f'<img src="../docs/notebooks/screens/{picture.name}" width="220" alt="{title}">' if picture.exists() else ""
         links = f"[{source.name[:2]} · {title}]({source.stem}.ipynb)<br>[as a page](../docs/notebooks/{source.stem}.md)"
-        rows.append(f"| {shown} | {links} | {goal} | {minutes} |")
+        rows.append(f"| {shown} | {links} | {goal} | {minutes} minutes |")
     table = "\n".join(rows)
     if not TABLE.search(text):
         raise ValueError("notebooks/README.md must have the lines `<!-- chapters -->` and `<!-- end of chapters -->`")
