@@ -5,7 +5,7 @@ comment with the Python expression that gives it:
 
     python notebooks/claims.py          all sources, and the pages in PAGES; exit code 1 if a number is wrong or has no claim
 
-np, math, minispore and cost are at hand in it. A number with decimals must be the value rounded to them, another the value itself.
+np, math, minispore and cost are at hand. A number with decimals must be the value rounded to them, another the value itself.
 No claim is needed for: code and formulas (but one may stand behind them, for their last number), addresses, names with digits in
 them (E12, float32), chapters, versions, dates, and the minutes that a chapter takes. build.py leaves claims out of notebooks.
 """
