@@ -37,6 +37,13 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument("--out", required=True, metavar="DIR", help="the folder")
     data.set_defaults(command=write_data)
 
+    learn = commands.add_parser("learn", help="set up a folder with the notebooks and exercises, and open JupyterLab in it")
+    learn.add_argument("folder", nargs="?", metavar="FOLDER", help="the course you are in, else ./minispore-course")
+    learn.add_argument("--reset", metavar="e05", help="put this exercise back as it was; your answer is kept beside it")
+    learn.add_argument("--no-browser", action="store_true", help="only print the address")
+    learn.add_argument("--setup-only", action="store_true", help="don't open JupyterLab")
+    learn.set_defaults(command=open_course)
+
     doctor = commands.add_parser("doctor", help="what is installed, and do two ranks find each other?")
     doctor.set_defaults(command=examine)
 
@@ -120,6 +127,11 @@ def explain_hang(o) -> int:
         print(f"minispore hang: {e}", file=sys.stderr)
         return 1
     return 0
+
+
+def open_course(o) -> int:
+    from minispore import learn
+    return learn.main(o.folder, o.reset, not o.no_browser, o.setup_only)
 
 
 def examine(o) -> int:

@@ -1,8 +1,10 @@
 """Builds what learners get: notebooks/NN_title.ipynb from notebooks/src/NN_title.py, the stubs exercises/eNN_*/exercise.py from
 exercises/solutions/eNN.py, and the table in notebooks/README.md from the notebooks' first cells.
 
-    python notebooks/build.py             build all
-    python notebooks/build.py --check     say what isn't up to date; exit code 1 if anything is
+    python notebooks/build.py                        build all
+    python notebooks/build.py 04 05                  only these chapters
+    python notebooks/build.py --check                say what isn't up to date; exit code 1 if anything is
+    python notebooks/build.py --solutions FOLDER     notebooks with the solutions in, elsewhere
 
 Sources are Python with cells marked `# %%` (jupytext's py:percent). A notebook has no outputs, and ids of cells that follow from
 their text, so that it can be compared. run.py runs notebooks, claims.py recomputes their numbers, pages.py renders them.
@@ -15,9 +17,9 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-from minispore.grade.exercise import BEGIN, END
 
 from minispore.grade import exercise
+from minispore.grade.exercise import BEGIN, END
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
@@ -29,6 +31,8 @@ TABLE = re.compile(r"(<!-- chapters -->\n).*?(<!-- end of chapters -->)", re.S)
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
           "language_info": {"name": "python"}}
 POINTS = 10
+MINUTES = re.compile(r"(?i)\b(?:(\d+|twenty|thirty|forty|fifty) minutes|half an hour)\b")
+IN_WORDS = {"twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", None: "30"}      # None: half an hour
 
 
 def sources(numbers: list[str] | None = None) -> list[Path]:
@@ -86,57 +90,78 @@ def cell_id(chapter: str, cell, seen: dict) -> str:
 
 
 def head(source: Path) -> tuple[str, str, str]:
-    """(title, goal, minutes) from a source's first cell: a heading `04 · Ring AllReduce`, then `At the end you can …`."""
+    """(title, goal, minutes) from a source's first cell: `# 04 · Ring AllReduce`, `At the end you can …. About 40 minutes.`"""
     lines = jupytext.reads(source.read_text("utf-8"), fmt="py:percent").cells[0].source.split("\n")
-    title = lines[0].lstrip("# ").partition("·")[2].strip()
+    title = re.match(rf"# {source.name[:2]} · (.+)", lines[0])
     body = CLAIM.sub("", " ".join(" ".join(lines[1:]).split()))
-    goal, minutes = re.match(r"(?:At the end )?you can (.*?)\.(?:\s|$)", body, re.I), re.search(r"[Aa]bout (\d+) minutes", body)
+    goal, minutes = re.search(r"\byou can (.*?)\.(?:\s|$)", body), MINUTES.search(body)
     if not title or not goal or not minutes:
-        raise ValueError(f"{source.name}: the first cell must have a heading with its number, `·` and title, then "
-                         f"\"At the end you can ….\" and \"About 30 minutes\"; it is\n" + "\n".join(lines[:6]))
-    return title, goal[1], minutes[1]
+        raise ValueError(f"{source.name}: the first cell must begin with `# {source.name[:2]} · Its title`, and then say `At the "
+                         "end you can …. About 30 minutes.` It is:\n" + "\n".join(lines[:6]))
+    time = minutes[1] and minutes[1].lower()
+    return title[1], goal[1], IN_WORDS.get(time, time)
 
 
 def index(text: str, chosen: list[Path]) -> str:
     """README.md's text with the table of chapters made anew."""
-    rows = ["|  | chapter | at the end you can | minutes |", "|---|---|---|---|"]
+    rows = ["|  | chapter | at the end you can | time |", "|---|---|---|---|"]
     for source in chosen:
         title, goal, minutes = head(source)
         picture = HERE.parent / "docs" / "notebooks" / "screens" / f"{source.name[:2]}.png"
         shown = f'<img src="../docs/notebooks/screens/{picture.name}" width="220" alt="{title}">' if picture.exists() else ""
         links = f"[{source.name[:2]} · {title}]({source.stem}.ipynb)<br>[as a page](../docs/notebooks/{source.stem}.md)"
-        rows.append(f"| {shown} | {links} | {goal} | {minutes} |")
+        rows.append(f"| {shown} | {links} | {goal} | {minutes} minutes |")
     table = "\n".join(rows)
     if not TABLE.search(text):
         raise ValueError("notebooks/README.md must have the lines `<!-- chapters -->` and `<!-- end of chapters -->`")
     return TABLE.sub(lambda m: f"{m[1]}{table}\n{m[2]}", text)
 
 
-def products() -> dict[Path, str]:
-    """What each built file must be."""
-    made = {HERE / f"{source.stem}.ipynb": nbformat.writes(notebook(source)) + "\n" for source in sources()}
+def products(chosen: list[Path]) -> dict[Path, str]:
+    """What each built file must be: the notebooks of these sources, all stubs, the index."""
+    made = {HERE / f"{source.stem}.ipynb": text_of(notebook(source)) for source in chosen}
     for task in exercise.exercises(HERE.parent / "exercises").values():
         made[task.stub] = exercise.stub(task.solution.read_text("utf-8"))
     readme = HERE / "README.md"
     return made | {readme: index(readme.read_text("utf-8"), sources())}
 
 
+def text_of(book: nbformat.NotebookNode) -> str:
+    """A notebook as it stands in its file. nbformat.ValidationError if it isn't one."""
+    nbformat.validate(book)
+    return nbformat.writes(book) + "\n"
+
+
+def solved(chosen: list[Path], folder: Path) -> int:
+    """Write notebooks with their solutions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in chosen:
+        (folder / f"{source.stem}.ipynb").write_text(text_of(notebook(source, solved=True)), "utf-8")
+        print(f"built: {folder / source.stem}.ipynb, with solutions")
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
-    p = argparse.ArgumentParser("build.py", description="Build the notebooks, the stubs and the index.")
+    p = argparse.ArgumentParser("build.py", description="Build the notebooks, the stubs and the index.", allow_abbrev=False)
+    p.add_argument("chapters", nargs="*", metavar="NN", help="only these notebooks, say 04 (all)")
     p.add_argument("--check", action="store_true", help="write nothing; say what isn't up to date")
+    p.add_argument("--solutions", type=Path, metavar="FOLDER", help="write them there, with the solutions in")
     o = p.parse_args(argv)
-    made = products()
+    chosen = sources(o.chapters)
+    if o.solutions:
+        return solved(chosen, o.solutions)
+    made = products(chosen)
     stale = [path for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
-    extra = [path for path in HERE.glob("*.ipynb") if path not in made]
+    orphans = set(HERE.glob("*.ipynb")) - {HERE / f"{source.stem}.ipynb" for source in sources()}
     for path in stale:
         if not o.check:
-            path.write_text(made[path], encoding="utf-8")
+            path.write_text(made[path], "utf-8")
         print(f"{'not up to date' if o.check else 'built'}: {path.relative_to(HERE.parent)}")
-    for path in extra:
-        print(f"has no source: {path.relative_to(HERE.parent)}")
-    if o.check and (stale or extra):
+    for path in sorted(orphans):
+        print(f"has no source in notebooks/src: {path.relative_to(HERE.parent)}; remove it")
+    if o.check and stale:
         print("run: python notebooks/build.py")
-    return int(bool(o.check and (stale or extra)))
+    return int(bool(orphans or (o.check and stale)))
 
 
 if __name__ == "__main__":
