@@ -99,10 +99,19 @@ def output_text(output, pictures: Pictures) -> str:
         return pictures.add(b64decode(data["image/png"]), "png", plain(data.get("text/plain", "a picture")))
     if "text/markdown" in data:
         return links(plain(data["text/markdown"]).strip()) + "\n\n"
-    text = data.get("text/plain", "")
-    if "text/html" in data and (not text or text.startswith("<")):      # <IPython.core.display.HTML object>
-        text = html.unescape(re.sub(r"<style.*?</style>|<[^>]+>", "", data["text/html"], flags=re.S)).strip()
+    text, page = data.get("text/plain", ""), data.get("text/html", "")
+    if "ms-grade" in page or (page and text.startswith("<")):       # a grade, of which the text is a number; an HTML object
+        text = html_text(page)
     return fenced(plain(text), "text") if text.strip() else ""
+
+
+def html_text(page: str) -> str:
+    """What is to be read in it, a line a block."""
+    page = re.sub(r"<style.*?</style>", "", page, flags=re.S)
+    page = re.sub(r"<(?:div|pre|p|tr|h\d|br)\b[^>]*>", "\n", page)
+    text = html.unescape(re.sub(r"<(?:span|em|td|th)\b[^>]*>", "  ", page))
+    lines = re.sub(r"<[^>]+>", "", text).split("\n")
+    return "\n".join(line.strip() for line in lines if line.strip())
 
 
 def described(svg: str) -> list[str]:

@@ -29,6 +29,8 @@ MARK = "MINISPORE_NOTEBOOK"                     # in the environment of all proc
 ROOT = Path(__file__).resolve().parents[1]
 NO_PROXY_THERE = "http://127.0.0.1:9"           # port 9 throws away what it gets; nobody listens
 TRANSPORT = "tcp" if os.name == "nt" else "ipc"     # also where there is no network at all
+NOT_A_LEARNERS = ("MINISPORE_FAST", "MINISPORE_QUIET", "no_proxy", "NO_PROXY", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                  "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")       # what the test suite sets
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -93,7 +95,7 @@ def environment(private: str, quick: bool) -> dict[str, str]:
     """Of a kernel: no network, nothing of the user's own settings, minispore from this clone."""
     proxies = {name: NO_PROXY_THERE for proxy in ("http_proxy", "https_proxy", "all_proxy") for name in (proxy, proxy.upper())}
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    ours = {name: value for name, value in os.environ.items() if name not in ("MINISPORE_FAST", "MINISPORE_QUIET", "no_proxy")}
+    ours = {name: value for name, value in os.environ.items() if name not in NOT_A_LEARNERS}
     return ours | proxies | {"PYTHONPATH": path, "IPYTHONDIR": private} | ({"MINISPORE_FAST": "1"} if quick else {})
 
 
