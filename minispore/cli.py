@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     learn.add_argument("--setup-only", action="store_true", help="don't open JupyterLab")
     learn.set_defaults(command=open_course)
 
+    add_grade(commands.add_parser("grade", help="grade exercises: your own, a file, or a class"))
+
     doctor = commands.add_parser("doctor", help="what is installed, and do two ranks find each other?")
     doctor.set_defaults(command=examine)
 
@@ -61,6 +63,21 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def add_grade(p) -> None:
+    p.description = "Grade exercises, each in a process of its own, within limits. Exit code 0: all points, or a class was graded."
+    p.add_argument("what", nargs="*", metavar="e05 | FILE.py", help="exercises, or files with answers (all in your folder)")
+    p.add_argument("--folder", metavar="CLASS", help="all submissions there: STUDENT/e05.py, STUDENT_e05.py …")
+    p.add_argument("--csv", metavar="FILE", help="write a row a submission ('-': to the standard output)")
+    p.add_argument("--json", metavar="FILE", help="write all there is to know")
+    p.add_argument("--junit", metavar="FILE", help="write JUnit's XML")
+    p.add_argument("--hint", type=int, metavar="N", help="show this hint of the exercise, and grade nothing")
+    p.add_argument("--timeout", type=float, default=4.0, metavar="S", help="seconds a test may take (4)")
+    p.add_argument("--memory", type=int, default=1024, metavar="MB", help="memory a submission may take (1024)")
+    p.add_argument("--who", default="", metavar="NAME", help="whose it is, for the report")
+    p.add_argument("--private", action="append", default=[], metavar="DIR", help="a folder that it may not read")
+    p.set_defaults(command=grade_exercises)
+
+
 def add_collectives(p) -> None:
     p.add_argument("-n", type=int, default=2, metavar="N", help="ranks (2)")
     p.add_argument("--sizes", default="", metavar="4,64K,16M", help="bytes of the whole vector (4 … 64M, each 4 times the last)")
@@ -74,6 +91,11 @@ def add_collectives(p) -> None:
     p.add_argument("--save", nargs="?", const="algorithms.json", metavar="FILE",
                    help="write what was fastest as a selection table (algorithms.json)")
     p.set_defaults(command=bench_collectives)
+
+
+def grade_exercises(o) -> int:
+    from minispore.grade import command
+    return command.main(o)
 
 
 def version() -> str:

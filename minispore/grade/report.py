@@ -79,8 +79,8 @@ class Grade:
 
 
 def from_dict(d: dict) -> Grade:
-    """A Grade of what dataclasses.asdict made of one."""
-    return Grade(**{**d, "results": [Result(**r) for r in d["results"]]})
+    """The Grade that as_json wrote."""
+    return Grade(d["exercise"], d["title"], d["who"], [Result(**r) for r in d["results"]], d["seconds"])
 
 
 def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:

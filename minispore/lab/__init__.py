@@ -8,13 +8,14 @@
 import os
 
 from minispore.lab import cost, draw
+from minispore.lab.exercises import check, hint
 from minispore.lab.explore import explore
 from minispore.lab.ranks import run_ranks
 from minispore.lab.watch import watch
 
 from minispore.lab.in_threads import ranks  # isort: skip    the name of a module before
 
-__all__ = ["cost", "draw", "explore", "fast", "ranks", "run_ranks", "watch"]
+__all__ = ["check", "cost", "draw", "explore", "fast", "hint", "ranks", "run_ranks", "watch"]
 
 
 def fast(full, quick):
@@ -28,5 +29,6 @@ def fast(full, quick):
 
 def load_ipython_extension(shell) -> None:
     """%load_ext minispore.lab"""
-    from minispore.lab import magics
+    from minispore.lab import exercises, magics
     magics.load(shell)
+    exercises.load(shell)
