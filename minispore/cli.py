@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_grade(p) -> None:
-    p.description = "Grade exercises, each in a process of its own, within limits. Exit code 0: all points, or a class was graded."
+    p.description = "Grade exercises, each in a process of its own. Exit code 0: all points, or a class was graded."
     p.add_argument("what", nargs="*", metavar="e05 | FILE.py", help="exercises, or files with answers (all in your folder)")
     p.add_argument("--folder", metavar="CLASS", help="all submissions there: STUDENT/e05.py, STUDENT_e05.py …")
     p.add_argument("--csv", metavar="FILE", help="write a row a submission ('-': to the standard output)")
