@@ -151,7 +151,6 @@ def test_a_cell_keeps_its_id_when_another_changes(tmp_path):
 
 # ---- runs --------------------------------------------------------------------------------------------
 
-@pytest.mark.slow                  # until the drawings and check() that the chapters use are there
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_with_solutions(course, name, tmp_path, times):
