@@ -47,7 +47,7 @@ def test_the_other_snippets(capsys):
         if "MnistDataset" not in code:
             exec(compile(code, "README.md", "exec"), space)
     out = capsys.readouterr().out
-    assert "[ 0.  4.  8. 12.]" in out and "24 messages" in out and "AllReduce" in out
+    assert "[2. 3. 4. 5.] [ 6. 10. 14. 18.]" in out and "24 messages" in out and "AllReduce" in out
     one, other = re.search(r"loss (\S+) on one device (\S+)", out).groups()
     assert abs(float(one) - float(other)) < 1e-5 and "up.weight: (256, 64) as (bc, -) on 8 ranks, here (64, 64)" in out
     assert "rank 0: waits in Receive" in out and "Tanh()" in out and "the same bits: True" in out
@@ -55,7 +55,7 @@ def test_the_other_snippets(capsys):
 
 @pytest.mark.parametrize("command", ["minispore demo", "minispore data digits --out DIR", "minispore data mnist --out DIR",
                                      "minispore doctor", "minispore bench collectives",
-                                     "minispore doctor", "minispore hang LOGDIR", "minispore trace LOGDIR",
+                                     "minispore learn", "minispore grade e05", "minispore hang LOGDIR", "minispore trace LOGDIR",
                                      "minispore run -n 4 train.py", "msrun --worker_num=4 train.py"])
 def test_commands_in_the_table_exist(command, tmp_path):
     assert f"`{command}`" in README
