@@ -19,8 +19,8 @@ def of_error(error: BaseException, file: str, limits) -> str:
     where = ("\n" + "\n".join(lines)) if lines else ""
     if isinstance(error, AssertionError) and not lines:
         return text or "the test found it wrong"
-    if isinstance(error, NotImplementedError) and text:
-        return text
+    if isinstance(error, NotImplementedError) and text:         # a stub's; on which rank it was tells nothing
+        return text.split("\n")[0]
     if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
         return f"raised {kind}, as sys.exit() does; a function returns what it has, it doesn't end the program{where}"
     if isinstance(error, MemoryError):
