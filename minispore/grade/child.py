@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from minispore.grade import guard, messages, tamper
-from minispore.grade.limits import Limits, end_with, restrict
+from minispore.grade.limits import CLOSED, Limits, end_with, restrict
 
 LEFT_BEHIND = 0.3       # seconds for threads of a test to end after it
 
@@ -28,8 +28,11 @@ def main() -> None:
     end_with(os.getppid())
     word, limits = job["word"], Limits(**job["limits"])
 
-    def say(event, **more):
-        out.write(f"{word} {json.dumps({'event': event, **more})}\n".encode())
+    def say(event, shown=repr, leave=os._exit, **more):        # not by names that a submission could replace
+        try:
+            out.write(f"{word} {shown({'event': event, **more})}\n".encode())
+        except OSError:
+            leave(CLOSED)
 
     try:
         space = load_tests(job["tests"])
@@ -53,23 +56,23 @@ def main() -> None:
     def watched(name, fn):
         """Run fn in a thread and tell of it; whether this process can go on."""
         say("begin", test=name)
-        before, at = {t.ident for t in threading.enumerate()}, _written()
-        box, start = {}, time.monotonic()
+        before, at = messages.threads(), _written()
+        box, start = {"message": "its thread ended without a result"}, time.monotonic()
         thread = threading.Thread(target=attempt, args=(fn, box, file, limits), name="answer", daemon=True)
         thread.start()
         time_left = max(0.1, min(limits.test, limits.total - (start - begun)))
         thread.join(time_left)
         took, ok, message, going = time.monotonic() - start, "message" not in box, box.get("message", ""), True
         if thread.is_alive():
-            where = messages.where_now(file, {t.ident for t in messages.other_threads(before)})
             ok, going = False, False
-            message = f"didn't end within {time_left:.3g} s" + (f"; then it was at\n{where}" if where else "")
+            message = f"didn't end within {time_left:.3g} s" + _at("; then it was at", file, messages.threads() - before)
         elif what := replaced():
             ok, going = False, False
             message = f"your file replaced {what}, which the tests, or the library below them, use; leave it as it is"
         elif ok and (left := _still_running(before)):
             ok, going = False, False
-            message = f"left a thread running ({left}); end what you start, and join() it, before you return"
+            message = ("left a thread running; end what you start, and join() it, before you return"
+                       + _at("; it was at", file, left))
         say("result", test=name, ok=ok, message=message, seconds=took, printed=[at, _written()], going=going)
         return going and (ok or name != "")
 
@@ -85,15 +88,17 @@ def main() -> None:
 
 
 def attempt(fn, box, file, limits) -> None:
-    """Call fn; in `box` then is a message if something came out of it."""
+    """Call fn. Only if nothing came out of it, `box` then has no message; an error may even resist being told."""
     try:
         fn()
-    except BaseException as e:
-        box["message"] = messages.of_error(e, file, limits)
-    try:
         sys.stdout.flush()
     except BaseException as e:
-        box.setdefault("message", messages.of_error(e, file, limits))
+        box["message"] = "raised an error of which nothing can be told"
+        box["message"] = messages.of_error(e, file, limits)
+        with suppress(BaseException):
+            sys.stdout.flush()
+    else:
+        del box["message"]
 
 
 def load_tests(path: str) -> dict:
@@ -144,11 +149,17 @@ def _written() -> int:
         return 0
 
 
-def _still_running(before: set[int]) -> str:
+def _still_running(before: set[int]) -> set[int]:
+    """Threads that are there since, after a while in which they may end."""
     until = time.monotonic() + LEFT_BEHIND
-    while (left := messages.other_threads(before)) and time.monotonic() < until:
-        left[0].join(0.02)
-    return ", ".join(t.name for t in left[:3])
+    while (left := messages.threads() - before) and time.monotonic() < until:
+        time.sleep(0.005)
+    return left
+
+
+def _at(words: str, file: str, threads: set[int]) -> str:
+    where = messages.where_now(file, threads)
+    return f"{words}\n{where}" if where else ""
 
 
 def _leave() -> None:

@@ -73,7 +73,7 @@ def inside(path: str, folders: Sequence[str]) -> bool:
 def seal(rules: Rules) -> None:
     """From now on the rules hold, in every thread but this one, until the process ends."""
     trusted, ident, realpath, facts, is_file = threading.get_ident(), threading.get_ident, os.path.realpath, os.stat, stat.S_ISREG
-    mine, others = f"/proc/{os.getpid()}", re.compile(r"/proc/\d+")
+    mine, others, known = f"/proc/{os.getpid()}", re.compile(r"/proc/\d+"), {rules.file: False}
 
     def hook(event, args):
         refuse = table.get(event)
@@ -124,7 +124,13 @@ def seal(rules: Rules) -> None:
             frame = e.__traceback__.tb_frame.f_back.f_back.f_back
         while frame is not None and f"{os.sep}ctypes{os.sep}" in frame.f_code.co_filename:
             frame = frame.f_back
-        return frame is not None and (frame.f_code.co_filename == rules.file or frame.f_code.co_filename == "<string>")
+        return frame is not None and not of_library(frame.f_code.co_filename)
+
+    def of_library(file):
+        """Whether code is a library's, by its file: not the submission's, nor of modules that it has written."""
+        if file not in known:
+            known[file] = file.startswith("<frozen ") or inside(realpath(file), rules.readable)
+        return known[file]
 
     def peek(event, args):
         if by_submission():
@@ -133,6 +139,15 @@ def seal(rules: Rules) -> None:
     def c_call(event, args):
         if by_submission():
             no(f"your file may not call C libraries by ctypes ({event}); numpy and Numba may be used")
+
+    def code_made(event, args):
+        name = args[1]
+        if isinstance(name, str | bytes) and of_library(os.fsdecode(name)) and by_submission():
+            no(f"code of your file can't go by the name of another ({event} {os.fsdecode(name)})")
+
+    def unmarshal(event, args):
+        if by_submission():
+            no(f"your file may not load compiled code ({event}); write the answer in Python")
 
     def code_set(event, args):
         if args[1] == "__code__":
@@ -148,6 +163,7 @@ def seal(rules: Rules) -> None:
         **dict.fromkeys(SIGNALS, lambda event, args: no(f"your file may not send signals ({event})")),
         **dict.fromkeys(LIMITS, lambda event, args: no(f"the limits stay as they are ({event})")),
         **dict.fromkeys(PEEKS, peek), **dict.fromkeys(CALLS_C, c_call),
-        "open": opened, "object.__setattr__": code_set,
+        "open": opened, "object.__setattr__": code_set, "compile": code_made, "code.__new__": code_made,
+        "marshal.loads": unmarshal,
     }
     sys.addaudithook(hook)

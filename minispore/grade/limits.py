@@ -17,8 +17,8 @@ from minispore.launch import processes
 
 MB = 1 << 20
 START = 120.0           # seconds to load the exercise itself, which may compile kernels; no submission runs yet
+CLOSED = 97             # exit code of child.py: the submission has closed what results go to
 GRACE = 1.0             # seconds for a process to say by itself that a test took too long, and where it was
-PROCESSES = 32          # that a submission may have, should it get round guard.py
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,15 @@ def family(pid: int) -> dict[int, int]:
     return found
 
 
+def below(pid: int, spared: set[int]) -> dict[int, int]:
+    """The family of a process without these, and without theirs."""
+    found = family(pid)
+    for other in spared & found.keys():
+        for one in (other, *family(other)):
+            found.pop(one, None)
+    return found
+
+
 def _table():
     """(process, its parent, resident bytes) of all there are."""
     if processes.LINUX:
@@ -127,17 +136,15 @@ def end_all(pid: int, mark: tuple[str, str], spared: set[int], patience: float =
             os.kill(pid, signal.SIGTERM)
     until, me = time.monotonic() + patience, os.getpid()
     while time.monotonic() < until:
-        below = set(family(me))
-        for other in spared:
-            below -= {other, *family(other)}
-        left = [p for p in {*below, *processes.marked(mark)} if p != me and not _ended(p)]
+        here = set(below(me, spared))
+        left = [p for p in {*here, *processes.marked(mark)} if p != me and not _ended(p)]
         for p in left:
             with suppress(OSError):
                 os.kill(p, signal.SIGKILL)
-        for p in below - {pid} if os.name == "posix" else ():
+        for p in here - {pid} if os.name == "posix" else ():
             with suppress(ChildProcessError):
                 os.waitpid(p, os.WNOHANG)
-        if not left and not below - {pid}:
+        if not left and not here - {pid}:
             return
         time.sleep(0.005)
 

@@ -4,6 +4,7 @@ Every test must have its result. When one doesn't come back in time, or takes th
 fresh process goes on with the others; so who loses one test keeps the points of the rest. What fails while the file is
 loaded fails for all tests.
 """
+import ast
 import json
 import os
 import queue
@@ -20,11 +21,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from minispore.grade.exercise import Exercise, Test
-from minispore.grade.limits import GRACE, MB, PROCESSES, START, Limits, end_all, family, folder_bytes
+from minispore.grade.limits import CLOSED, GRACE, MB, START, Limits, below, end_all, family, folder_bytes
 from minispore.grade.report import Grade, Result
 from minispore.launch import processes
 
 MARK = "MINISPORE_GRADED"
+STARTED = "started a process, past all that should keep it from that; it is graded in one, and that is ended"
 LOOK_EVERY = 0.1                # seconds between two looks at memory, folder and processes
 MOST_LINE = 1 << 16             # bytes of a line that child.py may write
 SHOWN = 1500                    # bytes of what a failed test has printed that are kept
@@ -69,7 +71,9 @@ def grade(exercise: Exercise, text: str, who: str = "", limits: Limits | None = 
                 left -= spent
             if end.broken:
                 raise RuntimeError(f"{exercise.name}: {end.broken}")
-            if end.test == "":                          # what happens while a file is loaded happens to all tests
+            if end.why == STARTED:
+                results = {test.name: _failed(test, STARTED) for test in tests}
+            elif end.test == "":                        # what happens while a file is loaded happens to all tests
                 results |= {test.name: _failed(test, end.why) for test in todo if test.name not in results}
             elif end.test:
                 test = next(t for t in todo if t.name == end.test)
@@ -100,7 +104,7 @@ class Turn:
     def run(self) -> tuple[End, dict[str, Result], float]:
         """How it ended, the results that came, and the seconds the submission took."""
         output = self.folder / "output"
-        spared, self.value = set(family(os.getpid())), secrets.token_hex(8)
+        self.spared, self.value = set(family(os.getpid())), secrets.token_hex(8)
         with open(output, "ab") as stream:
             child = subprocess.Popen([sys.executable, "-P", "-m", "minispore.grade.child"], stdin=subprocess.PIPE, stderr=stream,
                                      stdout=subprocess.PIPE, cwd=self.folder, env=self._environment(), start_new_session=True)
@@ -113,7 +117,7 @@ class Turn:
                 child.stdin.close()
             why = self._watch(child, output)
         finally:
-            end_all(child.pid, (MARK, self.value), spared)
+            end_all(child.pid, (MARK, self.value), self.spared)
             child.wait()
             reader.join(5)
             child.stdout.close()
@@ -138,7 +142,7 @@ class Turn:
             while line := pipe.readline(MOST_LINE):
                 word, _, rest = line.partition(b" ")
                 if word == self.word.encode():
-                    self.inbox.put(json.loads(rest))
+                    self.inbox.put(ast.literal_eval(rest.decode()))
         self.inbox.put(None)
 
     def _watch(self, child, output: Path) -> str:
@@ -150,9 +154,11 @@ class Turn:
                 message = self.inbox.get(timeout=0.05)
                 if message is None:
                     return self._gone(child)
-                if message["event"] in ("end", "broken"):
-                    self.broken = message.get("message", "")
+                if message["event"] == "broken":
+                    self.broken = message["message"]
                     return ""
+                if message["event"] == "end":
+                    return STARTED if below(os.getpid(), self.spared).keys() - {child.pid} else ""
                 deadline = self._note(message)
                 continue
             now = time.monotonic()
@@ -190,11 +196,11 @@ class Turn:
 
     def _too_much(self, pid: int, output: Path) -> str:
         most, limits = self.limits.memory * MB * 1.5 + 512 * MB, self.limits
-        below = family(os.getpid()) if self.since is not None else {}
-        if sum(below.values()) > most:
+        here = below(os.getpid(), self.spared) if self.since is not None else {}
+        if sum(here.values()) > most:
             return f"needed more memory than the {limits.memory} MB a submission may take"
-        if len(family(pid)) > PROCESSES:
-            return f"started more than {PROCESSES} processes; it is graded in one"
+        if here.keys() - {pid}:
+            return STARTED
         if output.stat().st_size > limits.output * MB * 1.5:
             return f"printed more than the {limits.output} MB a submission may"
         if folder_bytes(str(self.work)) > limits.disk * MB:
@@ -212,6 +218,8 @@ class Turn:
     def _ended(self, code: int, printed: bytes) -> str:
         """A process that has ended by itself, in words."""
         line = _crashed_at(printed, f"{self.exercise.name}.py") if code < 0 else ""
+        if code == CLOSED:
+            return "closed the files of the process it runs in"
         if code == -getattr(signal, "SIGXCPU", 0):
             return f"took more processor time than the {self.limits.total + 2:.3g} s a submission has"
         if code < 0:

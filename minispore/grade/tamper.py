@@ -15,7 +15,8 @@ WATCHED = {"numpy", "minispore", "operator", "math", "itertools", "functools", "
 
 
 def snapshot(*namespaces: Mapping) -> Callable[[], str | None]:
-    """Note all now; the function that is returned says what has been replaced since ("numpy.allclose"), or None.
+    """Note all now; the function that is returned says what has been replaced since ("numpy.allclose"), or None. Builtins are
+    put back, since nothing goes on without them.
 
     namespaces: dicts which are watched more closely: nothing may be added to them either (the tests').
 
@@ -35,12 +36,15 @@ def snapshot(*namespaces: Mapping) -> Callable[[], str | None]:
     for _, namespace in exact:
         _note("the tests' own", namespace, scopes, codes, classes=False)
     scopes, codes = tuple(scopes.values()), tuple(codes)
-    native = frozenset(vars(builtins))
+    own = vars(builtins)
+    native = frozenset(own)
 
     def replaced():
         for name, now, before in scopes:
             for key, value in before:
                 if now.get(key) is not value:
+                    if now is own:
+                        own[key] = value
                     return f"{name}.{key}"
         for name, function, code, defaults in codes:
             if function.__code__ is not code or function.__defaults__ is not defaults:
