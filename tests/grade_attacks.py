@@ -35,8 +35,8 @@ def unseen(code: str, environment: str = "None") -> str:
     return f"""
 import _posixsubprocess, os, sys
 r, w = os.pipe()
-_posixsubprocess.fork_exec([sys.executable, "-c", {code!r}], [os.fsencode(sys.executable)], True, (w,), None, {environment}, -1, -1,
-                           -1, -1, -1, -1, r, w, False, True, -1, None, None, None, -1, None, False)
+_posixsubprocess.fork_exec([sys.executable, "-c", {code!r}], [os.fsencode(sys.executable)], True, (w,), None, {environment}, -1,
+                           -1, -1, -1, -1, -1, r, w, False, True, -1, None, None, None, -1, None, False)
 """
 
 
@@ -79,7 +79,8 @@ ATTACKS = {
         "import threading, time\nthreading.Thread(target=time.sleep, args=[1000], daemon=True).start()\n" + RIGHT,
         "left a thread running", quick=True),
     "a_raw_thread_that_never_ends": Attack(
-        "import _thread, time\n_thread.start_new_thread(lambda: time.sleep(1000), ())\n" + RIGHT, "left a thread running", quick=True),
+        "import _thread, time\n_thread.start_new_thread(lambda: time.sleep(1000), ())\n" + RIGHT,
+        "left a thread running", quick=True),
     # ---- end too soon ----------------------------------------------------------------------------------
     "os_exit": Attack(inside("import os\nos._exit(0)"), r"ended the process, with exit code 0: os\._exit\(\)\?", quick=True),
     "os_exit_at_import": Attack("import os\nos._exit(0)\n", r"ended the process, with exit code 0"),
@@ -125,7 +126,8 @@ def fill():
                                  "    except OSError:\n        pass\n", END),
     "writes_a_big_file": Attack("with open('big', 'wb') as f:\n    while True:\n        f.write(bytes(10 ** 6))\n",
                                 "wrote into one file, more than the 16 MB"),
-    "writes_many_files": Attack("for i in range(1000):\n    with open(f'a{i}', 'wb') as f:\n        f.write(bytes(15 * 10 ** 6))\n",
+    "writes_many_files": Attack("for i in range(1000):\n    with open(f'a{i}', 'wb') as f:\n"
+                                "        f.write(bytes(15 * 10 ** 6))\n",
                                 "wrote more than the 256 MB of files"),
     "forks": Attack("import os\nos.fork()\n" + RIGHT, r"E5: your file may not start processes \(os\.fork\)", quick=True),
     "forks_in_the_function": Attack(inside("import os\nos.fork()", then_right=True), "may not start processes"),
@@ -138,7 +140,8 @@ def fill():
     "daemon": Attack(unseen("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
                             "        while True:\n            time.sleep(1)\n") + RIGHT, "started a process", quick=True),
     "daemon_without_a_name": Attack(unseen("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-                                           "        while True:\n            time.sleep(1)\n", "[]") + RIGHT, "started a process"),
+                                           "        while True:\n            time.sleep(1)\n", "[]") + RIGHT,
+                                    "started a process"),
     "daemon_in_the_function": Attack(inside(unseen("import time\ntime.sleep(1000)"), then_right=True), "started a process"),
     "many_processes": Attack(unseen("import os, time\nfor _ in range(7):\n    if os.fork() == 0:\n        os.setpgid(0, 0)\n"
                                     "time.sleep(1000)\n") + "import time\ntime.sleep(1000)\n", "started a process"),
@@ -198,7 +201,8 @@ while frame is not None:
         "        thing['check_sum'] = lambda *a: None\n", r"gc\.get_objects looks into the grader"),
     "imports_the_solution": Attack("from exercises.solutions.e05 import reduce_scatter\n", "ModuleNotFoundError"),
     "imports_the_solution_by_its_folder": Attack(
-        HERE + f"import sys\nsys.path.insert(0, str(({SOLUTION}).parent))\ndel sys.modules['e05']\nfrom e05 import reduce_scatter\n",
+        HERE + f"import sys\nsys.path.insert(0, str(({SOLUTION}).parent))\ndel sys.modules['e05']\n"
+        "from e05 import reduce_scatter\n",
         "ModuleNotFoundError|may not read|ImportError", quick=True),
     "imports_the_solution_by_path": Attack(
         HERE + f"import importlib.util\nspec = importlib.util.spec_from_file_location('x', {SOLUTION})\n"

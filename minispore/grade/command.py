@@ -26,6 +26,8 @@ def main(o) -> int:
         if o.hint is not None:
             print(hint_of(o.what, o.hint))
             return 0
+        for kind in WRITERS:
+            writable(kind, getattr(o, kind))
         quiet = "-" in (o.csv, o.json, o.junit)
         work = submissions(o.what, o.folder, o.who, tuple(o.private))
         graded = class_of(work, limits, quiet) if o.folder else alone(work, limits, quiet)
@@ -117,6 +119,15 @@ def summary(graded: Sequence[Grade]) -> str:
         full = sum(g.passed for g in graded if g.exercise == name)
         lines.append(f"{name}: {len(points)} submissions, {full} with all points, {sum(points) / len(points):.1f} on average")
     return "\n".join(lines)
+
+
+def writable(kind: str, path: str | None) -> None:
+    """Asked if a report can't be written there: said before a class is graded, and not after it."""
+    folder = Path(path or "-").parent
+    if Path(path or "-").is_dir():
+        raise Asked(f"--{kind} {path}: that is a folder; name a file in it")
+    if not folder.is_dir():
+        raise Asked(f"--{kind} {path}: there is no folder {folder}")
 
 
 def put(path: str, text: str) -> None:
