@@ -1,6 +1,6 @@
 """The process that a submission is graded in. run.py starts it and watches it.
 
-The job comes as JSON on its standard input; what it finds goes, a JSON line after a secret word each, to what was its standard
+The job comes as JSON on its standard input; what it finds goes, a line after a secret word each, to what was its standard
 output. The submission and its tests run in a second thread, so that this one can say where they are when time is up; and
 of what this one knows, nothing is in a place that they can name.
 """
