@@ -8,7 +8,7 @@ import numpy as np
 
 from minispore.lab.draw.svg import COLOURS, NEUTRAL, Picture, picture
 
-WIDTH, HEIGHT = 880, 420
+WIDTH, HEIGHT, EDGE = 880, 420, 16
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 FEW = 24                    # points up to which each is marked
 # Colours that matplotlib writes, and what they become: a colour of the page, light or dark.
@@ -39,9 +39,20 @@ def curves(series: Mapping[str, Sequence[float]], x: Sequence[float], xlabel: st
     if log and (x <= 0).any():
         raise ValueError(f"draw.curves: x={x.min():g} has no logarithm; leave log=True out, or that value")
     svg = plot(values, x, xlabel, ylabel, log)
-    desc = "; ".join(f"{name}: " + ", ".join(f"{y[i]:.3g} at {x[i]:g}" for i in sorted({0, len(x) - 1}))
+    desc = "; ".join(f"{name}: " + ", ".join(f"{said(y[i])} at {said(x[i])}" for i in sorted({0, len(x) - 1}))
                      for name, y in values.items())
     return picture(WIDTH, HEIGHT, [svg], f"{ylabel or 'values'} against {xlabel or 'x'}", f"{desc}.")
+
+
+def said(value: float) -> str:
+    """A number in at most three digits and their zeros; whole ones in full.
+
+    >>> said(0.0012345), said(80563.2), said(2.0 ** 20)
+    ('0.00123', '80,600', '1,048,576')
+    """
+    if value == round(value):
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def plot(values: dict[str, np.ndarray], x: np.ndarray, xlabel: str, ylabel: str, log: bool) -> str:
@@ -55,7 +66,7 @@ def plot(values: dict[str, np.ndarray], x: np.ndarray, xlabel: str, ylabel: str,
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(WIDTH / 100, HEIGHT / 100), dpi=100)
         figure.patch.set_visible(False)
-        axes = figure.add_axes((0.09, 0.145, 0.70, 0.79))
+        axes = figure.add_axes((0.09, 0.145, 0.70, 0.79))        # fit() moves its sides
         axes.patch.set_visible(False)
         axes.grid(True, which="major")
         for i, (name, y) in enumerate(values.items()):
@@ -65,11 +76,12 @@ def plot(values: dict[str, np.ndarray], x: np.ndarray, xlabel: str, ylabel: str,
             axes.set_xscale("log", base=2 if all(np.log2(x) % 1 == 0) else 10)
             axes.set_yscale("log")
             if len(x) <= 10:
-                axes.set_xticks(x, [f"{v:g}" for v in x])
+                axes.set_xticks(x, [said(v) for v in x])
                 axes.set_xticks([], minor=True)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
         label_ends(axes, values, x)
+        fit(axes)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     inside = re.search(r"<svg[^>]*>(.*)</svg>", out.getvalue(), re.S)[1]
@@ -86,6 +98,7 @@ def weight_and_size(found: re.Match) -> str:
 
 def label_ends(axes, values: dict[str, np.ndarray], x: np.ndarray) -> None:
     """Each curve's name behind its last point, moved apart where they would touch; so nobody has to match colours to a legend."""
+    axes.autoscale_view()                                   # else the places are those of axes from 0 to 1
     box = axes.get_window_extent()
     places = []
     for i, (name, y) in enumerate(values.items()):
@@ -101,3 +114,10 @@ def label_ends(axes, values: dict[str, np.ndarray], x: np.ndarray) -> None:
     for height, name, ink in places:
         axes.annotate(name, (1.015, height - over), xycoords="axes fraction", color=ink, va="center", fontsize=11,
                       fontweight="bold", annotation_clip=False)
+
+
+def fit(axes) -> None:
+    """Make the axes so narrow that all that stands beside them is in the picture."""
+    seen, place = axes.get_tightbbox(), axes.get_position()
+    left, right = place.x0 + (EDGE - seen.x0) / WIDTH, place.x1 - (seen.x1 - (WIDTH - EDGE)) / WIDTH
+    axes.set_position((left, place.y0, max(right - left, 0.3), place.height))

@@ -16,7 +16,7 @@ from minispore.parallel.redistribution import Move
 from minispore.parallel.simulate import PASSES, LocalProgram
 
 MOST, TOP, WIDTH = 80, 76, 880
-BOX, ROW, GAP = 38.0, 78.0, 26.0
+BOX, ROW, GAP, LABEL = 38.0, 82.0, 26.0, 10.5
 MOVES = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter", "all_to_all": "AlltoAll",
          "permute": "Permute", "slice": "slice"}
 KINDS = {"op": ("var(--faint)", "var(--edge)"), "value": ("var(--panel)", "var(--line)"),
@@ -165,7 +165,13 @@ DRAWN = {"trace": lambda p: of_graph(p.logical), "simplify": lambda p: of_graph(
 
 def drawn(boxes: dict, head: str) -> Picture:
     """The picture of all boxes."""
-    wide = {key: max(84.0, 22 + width_of(b.title, 13), 22 + width_of(b.sub, 11)) for key, b in boxes.items()}
+    leaving = {}                                        # box: the layouts of what it gives, one for all readers as a rule
+    for box in boxes.values():
+        for source, label in box.ins:
+            leaving.setdefault(source, {})[label] = None
+    common = {key: next(iter(labels)) for key, labels in leaving.items() if len(labels) == 1}
+    wide = {key: max(84.0, 22 + width_of(b.title, 13), 22 + width_of(b.sub, 11), width_of(common.get(key, ""), LABEL))
+            for key, b in boxes.items()}
     placed = place({key: [source for source, _ in box.ins] for key, box in boxes.items()}, wide, GAP)
     width = max(WIDTH, placed.width + 60)
     left = (width - placed.width) / 2
@@ -179,11 +185,13 @@ def drawn(boxes: dict, head: str) -> Picture:
     labels = []
     for key, box in boxes.items():
         for source, label in dict.fromkeys(box.ins):
-            body.append(edge(source, key, at, placed, left))
-            if label:
-                (x0, y0), (x1, y1) = at[source], at[key]
-                labels.append((x0 + 0.72 * (x1 - x0), y1 - 28 if y1 - y0 > ROW else (y0 + y1) / 2 + 3, label))
+            stops = way(source, key, at, placed, left)
+            body.append(edge(stops))
+            if source not in common:
+                (x0, _), (x1, y1) = stops[-2:]
+                labels.append((x1 + 0.2 * (x0 - x1), y1 - 12, label))
     body += [box_of(b, *at[key], wide[key]) for key, b in boxes.items()]
+    body += [ground(at[key][0], at[key][1] + BOX / 2 + 8, label) for key, label in common.items() if label]
     body += apart(labels)
     names = [b.title for b in boxes.values() if b.kind == "value"]
     words = f"Inputs {', '.join(names)}; " if names else ""
@@ -203,28 +211,40 @@ def box_of(b: Box, x: float, y: float, w: float) -> str:
     return tag("g", "".join(parts), class_=f"node {b.kind}")
 
 
-def edge(source, key, at, placed: Placed, left: float) -> str:
-    """A line from a box to one below, round the boxes in between."""
+def way(source, key, at, placed: Placed, left: float) -> list[tuple[float, float]]:
+    """The points that a line from a box to one below goes through, round the boxes in between."""
     (x0, y0), (x1, y1) = at[source], at[key]
-    stops = [(x0, y0 + BOX / 2), *((left + x, TOP + BOX / 2 + level * ROW) for x, level in placed.bends[source, key]),
-             (x1, y1 - BOX / 2 - 5)]
+    return [(x0, y0 + BOX / 2), *((left + x, TOP + BOX / 2 + level * ROW) for x, level in placed.bends[source, key]),
+            (x1, y1 - BOX / 2 - 5)]
+
+
+def edge(stops: list[tuple[float, float]]) -> str:
+    """A line through these points, with a tip."""
     path = f"M{point(stops[0])}"
     for (ax, ay), (bx, by) in pairwise(stops):
         middle = (ay + by) / 2
         path += f"C{point((ax, middle))} {point((bx, middle))} {point((bx, by))}"
-    tip = f"M{point((x1 - 4, y1 - BOX / 2 - 7))}L{point((x1, y1 - BOX / 2 - 1))}L{point((x1 + 4, y1 - BOX / 2 - 7))}Z"
+    x, y = stops[-1]
+    tip = f"M{point((x - 4, y - 2))}L{point((x, y + 4))}L{point((x + 4, y - 2))}Z"
     return tag("g", tag("path", d=path, fill="none", stroke="var(--line)", stroke_width=1.6)
                + tag("path", d=tip, fill="var(--line)"), class_="edge")
 
 
+def ground(x: float, y: float, label: str) -> str:
+    """The label of a line, on a ground of its own."""
+    w = width_of(label, LABEL) + 8
+    return (rect(x - w / 2, y - 7, w, 14, "var(--panel)", rx=4, fill_opacity=0.9)
+            + text(x, y, label, LABEL, "middle", colour(0), class_="layout"))
+
+
 def apart(labels: list[tuple[float, float, str]]) -> list[str]:
-    """Labels of lines, on a ground of their own; one that would lie on another is moved up or down."""
+    """Labels of lines; one that would lie on another is moved to the right."""
     done, parts = [], []
     for x, y, label in sorted(labels):
-        w = width_of(label, 10.5) + 8
-        while any(abs(x - a) < (w + b) / 2 and abs(y - c) < 14 for a, b, c in done):
-            y += 14
+        w = width_of(label, LABEL) + 8
+        for a, b, c in done:
+            if abs(y - c) < 14:
+                x = max(x, a + (w + b) / 2)
         done.append((x, w, y))
-        parts += [rect(x - w / 2, y - 7, w, 14, "var(--panel)", rx=4, fill_opacity=0.88),
-                  text(x, y, label, 10.5, "middle", colour(0))]
+        parts.append(ground(x, y, label))
     return parts

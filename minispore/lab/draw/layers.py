@@ -26,6 +26,29 @@ def place(ins: Mapping[Hashable, Sequence[Hashable]], widths: Mapping[Hashable, 
     >>> {box: level for box, (_, level) in placed.at.items()}, list(placed.bends["a", "c"]) != []
     ({'a': 0, 'b': 1, 'c': 2}, True)
     """
+    at, bends, left, levels = {}, {}, 0.0, 0
+    for part in parts(ins):
+        placed = place_part(part, widths, gap)
+        at |= {box: (left + x, level) for box, (x, level) in placed.at.items()}
+        bends |= {pair: [(left + x, level) for x, level in points] for pair, points in placed.bends.items()}
+        left, levels = left + placed.width + 2 * gap, max(levels, placed.levels)
+    return Placed(at, bends, max(left - 2 * gap, 0.0), levels)
+
+
+def parts(ins: Mapping[Hashable, Sequence[Hashable]]) -> list[dict]:
+    """The boxes as several graphs, where no line connects them; they stand side by side."""
+    part_of: dict[Hashable, dict] = {}
+    for box, sources in ins.items():
+        joined = {}
+        for part in {id(part_of[s]): part_of[s] for s in sources}.values():
+            joined |= part
+        joined[box] = sources
+        part_of.update(dict.fromkeys(joined, joined))
+    return list({id(part): part for part in part_of.values()}.values())
+
+
+def place_part(ins: Mapping[Hashable, Sequence[Hashable]], widths: Mapping[Hashable, float], gap: float) -> Placed:
+    """The same for boxes that hang together."""
     level = {}
     for box, sources in ins.items():
         level[box] = max((level[s] + 1 for s in sources), default=0)
@@ -36,7 +59,7 @@ def place(ins: Mapping[Hashable, Sequence[Hashable]], widths: Mapping[Hashable, 
     for box, sources in reversed(ins.items()):          # what nothing stands above goes as low as it can
         if not sources and readers[box]:
             level[box] = min(level[r] for r in readers[box]) - 1
-    size, above, below = dict(widths), defaultdict(list), defaultdict(list)
+    size, above, below = {box: widths[box] for box in ins}, defaultdict(list), defaultdict(list)
     chains = {}
     for box, sources in ins.items():
         for s in dict.fromkeys(sources):

@@ -130,7 +130,7 @@ def axis(low: float, high: float, x, top: float, bottom: float, unit) -> list[st
     scale, name = unit
     step = 10 ** floor(log10((high - low) / scale / 5))
     step *= next(m for m in (1, 2, 5, 10) if (high - low) / scale / (step * m) <= 8)
-    first = -(-low / scale // step)
+    first = -(-low / scale // step) + 0.0               # never -0
     parts = [line(LEFT, bottom, WIDTH - RIGHT, bottom, "var(--line)")]
     at = first * step
     while at * scale <= high:
