@@ -20,7 +20,7 @@ import run as runner
 
 PAGES = build.HERE.parent / "docs" / "notebooks"
 OUT = "<!-- out -->\n", "<!-- end of out -->\n\n"
-OUTPUTS = re.compile(re.escape(OUT[0]) + ".*?" + re.escape(OUT[1]), re.S)
+OUTPUTS = re.compile(re.escape(OUT[0]) + ".*?" + re.escape(OUT[1].rstrip()) + "\n{1,2}", re.S)       # at the end of a page, one
 WIDGETS = "application/vnd.jupyter.widget-view+json"
 HEAD = """<!-- Made by notebooks/pages.py of notebooks/src/{stem}.py: change that. -->
 *A page of the [course](../../notebooks/README.md). The same [as a notebook](../../notebooks/{stem}.ipynb), to run and to change;

@@ -76,9 +76,27 @@ def test_built_files_are_up_to_date(capsys):
     assert build.main(["--check"]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_pages_are_up_to_date(capsys):
     assert pages.main(["--check"]) == 0, capsys.readouterr().out
+    size = sum(path.stat().st_size for path in pages.PAGES.rglob("*"))
+    assert size < 6e6, f"{size:,} bytes of pages and pictures"
+
+
+@pytest.mark.parametrize("last", ["# %%\nprint('last')", "# %% [markdown]\n# **last**"])
+def test_a_page_is_compared_without_what_came_out(tmp_path, monkeypatch, last):
+    source = tmp_path / "99_short.py"
+    source.write_text(f"# %% [markdown]\n# # 99 · Short\n\n# %%\nprint(1)\n\n{last}\n")
+    book = build.notebook(source)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [nbformat.v4.new_output("stream", text="what came\n")]
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    (tmp_path / "99_short.md").write_text(pages.page(source, book))
+    assert pages.faults(source) == [] and (tmp_path / "99_short.md").read_text().count("what came") == 1 + ("print" in last)
+    source.write_text(source.read_text().replace("print(1)", "print(2)"))
+    (fault,) = pages.faults(source)
+    assert "the page has 'print(1)', the source 'print(2)'" in fault
 
 
 def test_numbers_in_the_text():
