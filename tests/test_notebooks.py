@@ -82,6 +82,12 @@ def test_pages_are_up_to_date(capsys):
     assert size < 6e6, f"{size:,} bytes of pages and pictures"
 
 
+def test_the_index_shows_every_chapter():
+    index = (ROOT / "notebooks" / "README.md").read_text("utf-8")
+    shown = re.findall(r'<img src="\.\./(docs/notebooks/screens/\d\d\.png)" width="220" alt="[^"]+">.*\((\w+)\.ipynb\)', index)
+    assert [chapter for _, chapter in shown] == CHAPTERS and all((ROOT / picture).is_file() for picture, _ in shown)
+
+
 @pytest.mark.parametrize("last", ["# %%\nprint('last')", "# %% [markdown]\n# **last**"])
 def test_a_page_is_compared_without_what_came_out(tmp_path, monkeypatch, last):
     source = tmp_path / "99_short.py"
