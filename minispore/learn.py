@@ -105,27 +105,29 @@ def reset(folder: Path, name: str) -> list[str]:
     task = exercise.find(name)
     if not (folder / OURS).is_dir():
         raise LearnError(f"{folder} is no course; go into yours, or name it: minispore learn FOLDER --reset {task.name}")
-    stub, path, said = task.stub.read_text("utf-8"), folder / "exercises" / f"{task.name}.py", []
-    answers = [path.read_text("utf-8")] if path.is_file() else []
-    _write(path, stub.encode())
-    said.append(f"{task.label}: exercises/{path.name} is the stub again")
+    stub, path = task.stub.read_text("utf-8"), folder / "exercises" / f"{task.name}.py"
+    new, answers = {path: stub.encode()}, [path.read_text("utf-8")] if path.is_file() else []
     for notebook in sorted(folder.glob("*.ipynb")):
         book = _read(notebook)
-        cells = [cell for cell in book.get("cells", []) if re.match(rf"%%exercise +{task.name}\b", _source(cell))]
+        cells = [cell for cell in book["cells"] if re.match(rf"%%exercise +{task.name}\b", _source(cell))]
         for cell in cells:
             answers.append(_source(cell).partition("\n")[2])
             text = f"%%exercise {task.name}\n{stub}".rstrip()
             cell |= {"source": text.splitlines(True), "outputs": [], "execution_count": None}
         if cells:
-            _write(notebook, (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode())
-            said.append(f"{notebook.name}: its cell too. If the notebook is open: File > Reload Notebook from Disk")
-    if len(said) == 1:
-        said.append(f"no notebook has a cell %%exercise {task.name}; `minispore learn` adds notebooks that are missing")
+            new[notebook] = (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
+    kept = []
     for answer in {text.strip(): text for text in answers if text.strip() and text.strip() != stub.strip()}.values():
-        kept = _free(path.parent, f"{task.name}_{time.strftime('%Y-%m-%d')}")
-        _write(kept, (answer.rstrip() + "\n").encode())
-        said.append(f"your answer is in exercises/{kept.name}")
-    return said
+        kept.append(_free(path.parent, f"{task.name}_{time.strftime('%Y-%m-%d')}"))
+        _write(kept[-1], (answer.rstrip() + "\n").encode())       # before anything of it is overwritten
+    for file, data in new.items():
+        _write(file, data)
+    said = [f"{task.label}: exercises/{path.name} is the stub again"]
+    books = [file.name for file in new if file != path]
+    said += [f"{name}: its cell too. If the notebook is open: File > Reload Notebook from Disk" for name in books]
+    if not books:
+        said.append(f"no notebook has a cell %%exercise {task.name}; `minispore learn` adds notebooks that are missing")
+    return said + [f"your answer is in exercises/{file.name}" for file in kept]
 
 
 def _free(folder: Path, stem: str) -> Path:
@@ -136,7 +138,10 @@ def _free(folder: Path, stem: str) -> Path:
 
 def _read(notebook: Path) -> dict:
     try:
-        return json.loads(notebook.read_text("utf-8"))
+        book = json.loads(notebook.read_text("utf-8"))
+        if not isinstance(book, dict) or not isinstance(book.get("cells"), list):
+            raise ValueError("it has no cells")
+        return book
     except ValueError as e:
         raise LearnError(f"{notebook} can't be read as a notebook ({e}). Rename it; `minispore learn` writes it anew") from None
 
@@ -161,9 +166,10 @@ def _digest(data: bytes) -> str:
 def _written(folder: Path) -> dict[str, str]:
     """{file: digest of what we wrote}; empty for a new course, and where the list is lost: all is taken for the learner's."""
     try:
-        return json.loads((folder / OURS / "written.json").read_text("utf-8"))
+        written = json.loads((folder / OURS / "written.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
+    return written if isinstance(written, dict) else {}
 
 
 # ---- JupyterLab --------------------------------------------------------------------------------------
@@ -197,12 +203,13 @@ def main(folder: str | None, reset_name: str | None, browser: bool, setup_only: 
     """The command; its exit code. JupyterLab takes this process' place, where the system can do that."""
     try:
         where = course(folder)
-        print(*(reset(where, reset_name) if reset_name else set_up(where)), sep="\n")
-        if reset_name or setup_only:
+        print(*(set_up(where) if reset_name is None else reset(where, reset_name)), sep="\n")
+        if reset_name is not None or setup_only:
             return 0
         command, environment = jupyter(where, browser)
     except (LearnError, ValueError, OSError) as e:
-        print(f"minispore learn: {e}", file=sys.stderr)
+        why = f"{e.filename} can't be written or read ({e.strerror})" if isinstance(e, OSError) and e.filename else e
+        print(f"minispore learn: {why}", file=sys.stderr)
         return 1
     print(f"opening JupyterLab in {where}; Ctrl-C twice ends it", flush=True)
     if os.name == "nt":

@@ -90,7 +90,9 @@ def _listed(node: ast.FunctionDef, mark: ast.Call) -> Test:
 
 def home() -> Path:
     """The folder of all exercises: beside the package (a clone), or where a wheel has put them. FileNotFoundError else."""
-    places = [Path(__file__).parents[2] / "exercises", Path(sysconfig.get_path("data"), "share", "minispore", "exercises")]
+    beside = Path(__file__).parents[2]                              # of the package; there with pip's --target, too
+    data = [sysconfig.get_path("data"), sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")), beside]
+    places = [beside / "exercises", *(Path(prefix, "share", "minispore", "exercises") for prefix in data)]
     for place in places:
         if any(place.glob("e??_*/test_e??.py")):
             return place
