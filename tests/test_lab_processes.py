@@ -3,13 +3,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from minispore.lab.in_processes import MARK, JobError, msrun
+from minispore.lab.in_processes import FOLDERS, MARK, JobError, msrun, remove_stale
 from minispore.launch import processes
 
 SUM = """
@@ -22,15 +23,21 @@ print("hello from", get_rank())
 """
 
 
+@pytest.fixture(autouse=True)
+def ours(monkeypatch):
+    monkeypatch.setenv("MINISPORE_TEST", str(os.getpid()))
+
+
 def left_over():
-    """Processes of any such job."""
+    """Processes of any such job of these tests."""
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if marked(pid)]
 
 
 def marked(pid):
     try:
         with open(f"/proc/{pid}/environ", "rb") as f:
-            return f"{MARK}=".encode() in f.read() and pid != os.getpid()
+            text = f.read()
+        return f"{MARK}=".encode() in text and f"MINISPORE_TEST={os.getpid()}\0".encode() in text and pid != os.getpid()
     except OSError:
         return False
 
@@ -61,6 +68,34 @@ def test_a_rank_that_fails_is_named_and_variables_stay():
 def test_time_is_up():
     job = msrun("import time\ntime.sleep(60)", 2, timeout=1, may_fail=True)
     assert job.exit_code == 124 and "hasn't ended within 1 s" in str(job.error) and not left_over()
+
+
+def test_a_deadlock_says_who_waits_for_whom():
+    script = ("import numpy as np\nfrom minispore.communication import communicator, init\ninit()\ncomm = communicator()\n"
+              "comm.receive((3,), 'float64', source=(comm.rank + 1) % 3).wait()\n")
+    job = msrun(script, 3, timeout=3, may_fail=True)
+    first, *waits = str(job.error).split("\n")
+    assert first == "the job hasn't ended within 3 s (--timeout): ended all ranks" and job.failed is None
+    assert [line.partition(" of ")[0] for line in waits] == [f"rank {r} waits in Receive(tag 0) with rank {(r + 1) % 3}"
+                                                             for r in range(3)]
+    assert all("cell.py:5" in line and "began no such Send" in line for line in waits)
+
+
+def test_variables_of_ranks_that_never_call_init():
+    job = msrun("import os\nme = os.environ['PMI_RANK'], os.getpid()", 3)
+    assert [rank for rank, _ in job.me] == ["0", "1", "2"] and len(dict(job.me)) == len({pid for _, pid in job.me}) == 3
+
+
+def test_folders_of_a_killed_notebook_go_with_the_next_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    stale, mine, other = (tmp_path / name for name in (f"{FOLDERS}{gone.pid}-x", f"{FOLDERS}{os.getpid()}-x", "minispore-x"))
+    for folder in (stale, mine, other):
+        folder.mkdir()
+        (folder / "worker_0.log").write_text("text")
+    remove_stale()
+    assert not stale.exists() and (mine / "worker_0.log").exists() and other.exists()
 
 
 def test_ctrl_c_ends_all_processes():

@@ -16,8 +16,14 @@ def report(records: list[Record]) -> str:
     last, calls = last_moment(records), {r.rank: r.collectives() for r in records}
     lines = [f"rank {r.rank}: {state(r)}; {_last(calls[r.rank], last - shift)}"
              for r, shift in zip(records, shifts(records), strict=True)]
-    found = [*collectives(records, calls), *messages(records, calls), *endings(records)]
+    found = [*waits(records), *endings(records)]
     return "\n".join([*lines, "", *(found or ["No rank waits, as far as the records say."])])
+
+
+def waits(records: list[Record]) -> list[str]:
+    """Who waits where, and for whom; nothing if nobody does."""
+    calls = {r.rank: r.collectives() for r in records}
+    return [*collectives(records, calls), *messages(records, calls)]
 
 
 def state(record: Record) -> str:

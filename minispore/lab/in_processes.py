@@ -28,6 +28,7 @@ from minispore.launch.msrun import PARENT
 from minispore.launch.options import MOST
 
 TIMEOUT = 60.0
+FOLDERS = "minispore-job-"  # a job's folder is minispore-job-PROCESS-…, of the process that has the Result
 MARK = "MINISPORE_CELL"     # in the environment of all processes of such a job
 LAST_WORDS = 4.0            # seconds for msrun to end the ranks when it is told to
 SLACK = 30.0                # seconds by which msrun may overrun its own --timeout, on a machine that is busy
@@ -62,7 +63,8 @@ def attempt_script(text: str, n: int, timeout: float, env: dict[str, str]) -> Re
     """The same; an error, also Ctrl-C, is in the Result."""
     if not isinstance(n, int) or not 1 <= n <= MOST:
         raise ValueError(f"msrun: n={n!r} must be a whole number of processes from 1 to {MOST}")
-    folder = tempfile.mkdtemp(prefix="minispore-")
+    remove_stale()
+    folder = tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-")
     Path(folder, "cell.py").write_text(text, encoding="utf-8")
     options = [f"--worker_num={n}", f"--timeout={timeout:g}"]
     print("$", *(f"{name}={shlex.quote(value)}" for name, value in env.items()), "msrun", *options, "--log_dir=LOGDIR cell.py")
@@ -72,6 +74,14 @@ def attempt_script(text: str, n: int, timeout: float, env: dict[str, str]) -> Re
     result = gather(folder, n, code, said, error)
     weakref.finalize(result, shutil.rmtree, folder, ignore_errors=True)         # it goes when the Result does
     return result
+
+
+def remove_stale() -> None:
+    """Remove the folders of processes that were killed before they could do it."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*-*"):
+        owner = folder.name.removeprefix(FOLDERS).partition("-")[0]
+        if owner.isdecimal() and not processes.exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def environment(env: dict[str, str], folder: str) -> dict[str, str]:
@@ -132,10 +142,10 @@ def gather(folder: str, n: int, code: int, said: str, stopped: BaseException | N
     saved = [values.load(folder, r) for r in range(n)]
     logs = [Path(folder, f"worker_{r}.log") for r in range(n)]
     output = [log.read_text("utf-8", "replace") if log.exists() else "" for log in logs]
-    lines = [line.removeprefix("msrun: ") for line in said.splitlines() if line.startswith("msrun: ")]
-    verdict = PLACES.sub("", lines[-1]) if lines else said.strip() or f"msrun ended with exit code {code}"
+    words = re.split(r"^msrun: ", said, flags=re.M)
+    verdict = PLACES.sub("", words[-1]).strip() if len(words) > 1 else said.strip() or f"msrun ended with exit code {code}"
     error = stopped or (JobError(verdict) if code else None)
-    first = re.search(r"\brank (\d+)", verdict) if code and not stopped else None
+    first = re.search(r"\brank (\d+)", verdict.partition("\n")[0]) if code and not stopped else None
 
     def records() -> list[Record]:
         try:

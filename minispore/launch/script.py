@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minispore.common.state import current
 from minispore.communication.backends.start import shared_files
 from minispore.communication.board import FAILED, STATE
-from minispore.communication.management import leave, save_record, unreceived
+from minispore.communication.management import get_rank, leave, save_record, unreceived
 from minispore.launch import processes, values
 
 
@@ -29,7 +29,7 @@ def run(path: str, args: Sequence[str], size: int = 1, line=None) -> int:
         error, code = e, 130
     except BaseException as e:
         error, code = e, 1
-    rank, names = current().rank, names or names_of(error, path)
+    rank, names = get_rank(), names or names_of(error, path)
     if code == 0:
         values.save(names, rank)
         end(failed=False)

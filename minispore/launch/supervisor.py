@@ -22,6 +22,7 @@ GRACE = 2.0                 # seconds for a failed rank to write its traceback
 LAST_WORD = 1.0         # seconds for the first rank to show where it was at Ctrl-C; in C it may hear nothing
 FAREWELL = 20.0             # seconds for ranks to end in order at SIGTERM; schedulers kill after 30
 LEAVE = 10.0                # seconds between the first rank's end and the last; MPI lets them go together
+TIME_IS_UP = 124            # exit code, as timeout(1) has it
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOISE = re.compile(r"\s*$|=|\[(mpiexec|proxy)|YOUR APPLICATION|This typically refers|Please see the FAQ")
 
@@ -197,7 +198,7 @@ class Supervisor:
         job, now = self.job, time.monotonic()
         if job.end_within and now - self.begun > job.end_within:
             self.decide(f"the job hasn't ended within {job.end_within:g} s (--timeout): ended all ranks; "
-                        f"what they wrote is in {job.log(0)} and beside it", 124)
+                        f"what they wrote is in {job.log(0)} and beside it", TIME_IS_UP)
         if len(self.workers) < job.ranks:
             if self.one_is_lost(now):
                 self.decide("a rank ended before it came to its script", 1)
@@ -254,7 +255,9 @@ class Supervisor:
                 say(f"all ranks have ended well; their output is in {self.job.log(0)} and beside it")
             return 0
         text, code, rank = self.verdict.text, self.verdict.code, self.verdict.rank
-        if rank is not None:
+        if code == TIME_IS_UP:
+            text = "\n".join([text, *who_waits(self.job.log_dir)])
+        elif rank is not None:
             text += f"; its output is in {self.job.log(rank)}"
         elif text and self.said:
             lines = self.said.decode(errors="replace").splitlines()
@@ -262,6 +265,16 @@ class Supervisor:
         if text:
             say(text)
         return code
+
+
+def who_waits(folder: str) -> list[str]:
+    """What the ranks' records say about a job that had to be ended: who waits where, and for whom."""
+    from minispore.communication.hang import waits
+    from minispore.communication.record import load_folder
+    try:
+        return waits(load_folder(folder))
+    except FileNotFoundError:                   # no rank has come to init()
+        return []
 
 
 def say(text: str) -> None:
