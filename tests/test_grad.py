@@ -1,4 +1,5 @@
 """grad, value_and_grad, GradOperation, jit, bprop, stop_gradient: the same in both modes."""
+import numpy as np
 import pytest
 
 import minispore as ms
@@ -281,3 +282,29 @@ def test_zero_and_minus_zero_are_two_constants():
     ms.set_context(mode=ms.GRAPH_MODE)
     f = ms.jit(lambda x: 1 / (x * ops.full((1,), 0.0)) + 1 / (x * ops.full((1,), -0.0)))
     assert f(Tensor([1.0])).isnan().all()           # inf - inf
+
+
+@pytest.mark.parametrize(("answer", "error", "found"), [
+    (lambda dout: None, TypeError, "returned None; return a tuple of 1, one for each input"),
+    (lambda dout: dout, TypeError, "returned a minispore.Tensor; return a tuple"),
+    (lambda dout: (dout, dout), ValueError, "returned 2 values, the op has 1 inputs"),
+    (lambda dout: (np.ones(2, np.float32),), TypeError, "to input 0 is a numpy.ndarray; compute it with ops"),
+    (lambda dout: (ops.sum(dout),), ValueError, r"to input 0 has shape \(\), the input has \(2,\)"),
+])
+def test_a_gradient_that_is_none_is_told(answer, error, found):
+    class Twice(ops.Primitive):
+        def rule(self, x):
+            return "... -> ..."
+
+        def infer(self, x):
+            return x
+
+        def forward(self, x):
+            return 2 * x
+
+        def gradient(self, x, out, dout):
+            return answer(dout)
+
+    twice = Twice()
+    with pytest.raises(error, match=f"the gradient of Twice.*{found}"):
+        ms.grad(lambda x: ops.sum(twice(x)))(Tensor([1.0, 2.0]))

@@ -130,6 +130,33 @@ def test_an_ended_command_leaves_no_process(tmp_path, left_over, number):
     wait_until(lambda: not left_over(), 10)
 
 
+@LINUX
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_ended_class_leaves_no_process_and_loses_nothing(tmp_path, left_over, number):
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "ann_e05.py").write_text(RIGHT)
+    for name in ("bob", "cid", "dan"):
+        (tmp_path / "class" / f"{name}_e05.py").write_text("while True:\n    pass\n")
+    command = [sys.executable, "-m", "minispore.cli", "grade", "e05", "--folder", str(tmp_path / "class"), "--timeout", "60"]
+    running = subprocess.Popen([*command, "--csv", tmp_path / "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout.readline() == "ann e05: 10 of 10\n"
+    wait_until(left_over, 30)
+    running.send_signal(number)
+    _, err = running.communicate(timeout=20)
+    wait_until(lambda: not left_over(), 10)
+    running.stdout.close()
+    running.stderr.close()
+    if number != signal.SIGKILL:
+        assert running.returncode == 130 and err == "minispore grade: stopped; 1 of 4 are graded\n"
+        assert [row["who"] for row in csv.DictReader(io.StringIO((tmp_path / "csv").read_text()))] == ["ann"]
+
+
+def test_a_closed_pipe_is_no_error(tmp_path):
+    command = f"{sys.executable} -m minispore.cli grade e05 --hint 1 | true"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; sleep 0 | {command}"], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
 def wait_until(true, seconds):
     until = time.monotonic() + seconds
     while not true():
@@ -191,9 +218,27 @@ def test_a_class_folder_may_be_laid_out_in_four_ways(tmp_path):
         path.write_text(RIGHT)
     found = {work.who: work.file and str(work.file.relative_to(tmp_path)) for work in of_class(tmp_path, [E05])}
     assert found == {"ann": "ann/e05.py", "bob": "bob/exercises/e05.py", "cid": "cid_e05.py", "dan": "dan.py", "eve": None}
+    (tmp_path / "e05.py").write_text(RIGHT)                     # nobody's
     both = of_class(tmp_path, [E05, exercises()["e06"]])
     assert {(w.who, w.exercise.name, w.file is None) for w in both if w.who in ("ann", "dan")} == {
         ("ann", "e05", False), ("ann", "e06", True)}
+
+
+@pytest.mark.parametrize("place", ["ann/E05.PY", "ann/e5.py", "ann_E5.py"])
+def test_near_names_are_the_same_exercise(tmp_path, place):
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(RIGHT)
+    (work,) = of_class(tmp_path, [E05])
+    assert work.who == "ann" and work.file.read_text() == RIGHT
+
+
+def test_who_hands_in_twice_is_told(tmp_path):
+    (tmp_path / "ann").mkdir()
+    for place in ("ann/e05.py", "ann_e05.py"):
+        (tmp_path / place).write_text(RIGHT)
+    with pytest.raises(ValueError, match=r"ann has handed in e05 twice, as ann/e05\.py and ann_e05\.py; remove one of them"):
+        of_class(tmp_path, [E05])
 
 
 def test_a_class_folder_without_submissions_says_how_they_are_found(tmp_path, capsys):
@@ -269,10 +314,11 @@ def test_json_goes_to_the_standard_output(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["e77"], "there is no exercise 'e77'"), (["e05x"], "near: e05"), (["nothing.py"], "there is no exercise 'nothing'"),
+    (["e77"], "there is no exercise 'e77'"), (["e05x"], "near: e05"), (["nothing.py"], "nothing.py: there is no such file"),
+    (["answer.py"], "there is no exercise 'answer'"),
     (["e05", "--hint", "9"], "e05 has hints 1 to"), (["--hint", "1"], "name one exercise"),
     (["e05", "--timeout", "0"], "give seconds above 0"), (["e05", "--memory", "3"], "64 MB or more"),
-    (["e05", "--folder", "not_there"], "there is no such folder"), (["e05", "e06", "a.py"], "one exercise and one file"),
+    (["e05", "--folder", "not_there"], "there is no such folder"), (["e05", "e06", "answer.py"], "one exercise and one file"),
     (["e05.py", "--folder", "."], "leave e05.py out"),
     (["e05", "e05.py", "--csv", "no/such/folder.csv"], "--csv no/such/folder.csv: there is no folder no/such"),
     (["e05", "e05.py", "--junit", "."], "--junit .: that is a folder"),
@@ -281,6 +327,7 @@ def test_json_goes_to_the_standard_output(tmp_path, capsys):
 def test_bad_words_are_refused(tmp_path, monkeypatch, capsys, words, says):
     monkeypatch.chdir(tmp_path)
     Path("e05.py").write_text(E05.stub.read_text())
+    Path("answer.py").write_text(RIGHT)
     assert main(["grade", *words]) == 2
     assert says in capsys.readouterr().err
 

@@ -1,7 +1,10 @@
 """The command `minispore grade`: for a learner's own folder, one file, or a class."""
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from minispore.grade.limits import Limits
 from minispore.grade.report import Grade
 from minispore.grade.run import Cancelled
 from minispore.grade.submission import Submission, grade_apart, grade_here, of_class, until_told
+from minispore.launch import processes
 from minispore.launch.environment import cores
 
 WRITERS = {"csv": report.as_csv, "json": report.as_json, "junit": report.as_junit}
@@ -20,7 +24,9 @@ class Asked(ValueError):
 
 
 def main(o) -> int:
-    """Exit code: 0 if all points were reached, or a class was graded; 1 if not; 2 if nothing could be graded."""
+    """Exit code: 0 if all points were reached, or a class was graded; 1 if not; 2 if nothing could be graded; 130 if stopped."""
+    if not processes.end_with_parent_named(signal.SIGTERM):
+        return 130
     try:
         limits = limits_of(o)
         if o.hint is not None:
@@ -30,18 +36,23 @@ def main(o) -> int:
             writable(kind, getattr(o, kind))
         quiet = "-" in (o.csv, o.json, o.junit)
         work = submissions(o.what, o.folder, o.who, tuple(o.private))
-        graded = class_of(work, limits, quiet) if o.folder else alone(work, limits, quiet)
+        with until_told() as told:
+            graded = class_of(work, limits, quiet, told) if o.folder else alone(work, limits, quiet, told)
         for kind, write in WRITERS.items():
             if path := getattr(o, kind):
                 put(path, write(graded))
-    except Cancelled:
-        return 130
+    except BrokenPipeError:                     # `minispore grade … | head`: nobody wants to know more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13                         # as a shell says of SIGPIPE
     except (Asked, ValueError, FileNotFoundError) as e:
         print(f"minispore grade: {e}", file=sys.stderr)
         return 2
     except OSError as e:
         print(f"minispore grade: {e.filename} can't be written or read ({e.strerror})", file=sys.stderr)
         return 2
+    if len(graded) < len(work):
+        print(f"minispore grade: stopped; {len(graded)} of {len(work)} are graded", file=sys.stderr)
+        return 130
     if o.folder and not quiet:
         print(summary(graded))
     return 0 if o.folder else int(not all(g.passed for g in graded))
@@ -72,6 +83,8 @@ def hint_text(task, number: int) -> str:
 def submissions(what: Sequence[str], folder: str | None, who: str, private: tuple[str, ...]) -> list[Submission]:
     """What to grade, from names of exercises and files on the command line."""
     files = [Path(word) for word in what if word.endswith(".py")]
+    if missing := [path for path in files if not path.exists() and folder is None]:
+        raise Asked(f"{missing[0]}: there is no such file")
     names = [exercise.find(word) for word in what if not word.endswith(".py")]
     if folder is not None:
         if files:
@@ -90,25 +103,29 @@ def submissions(what: Sequence[str], folder: str | None, who: str, private: tupl
     return [Submission(task, mine.get(task.name), who, private) for task in chosen]
 
 
-def alone(work: Iterable[Submission], limits: Limits, quiet: bool) -> list[Grade]:
-    """One after the other, in this process's children."""
-    told, graded = until_told(), []
-    for one in work:
-        graded.append(grade_here(one, limits, told.is_set))
-        if not quiet:
-            print(graded[-1], flush=True)
+def alone(work: Iterable[Submission], limits: Limits, quiet: bool, told: Callable[[], bool]) -> list[Grade]:
+    """One after the other, in this process's children; those that are done when it is told to stop."""
+    graded = []
+    with suppress(Cancelled):
+        for one in work:
+            graded.append(grade_here(one, limits, told))
+            if not quiet:
+                print(graded[-1], flush=True)
     return graded
 
 
-def class_of(work: Sequence[Submission], limits: Limits, quiet: bool, graded_by: Callable = grade_apart) -> list[Grade]:
-    """As many at a time as there are cores; a line for each as it is done."""
+def class_of(work: Sequence[Submission], limits: Limits, quiet: bool, told: Callable[[], bool] = lambda: False) -> list[Grade]:
+    """As many at a time as there are cores, a line for each as it is done; those that are done when it is told to stop."""
     def one(submission):
-        result = graded_by(submission, limits)
-        if not quiet:
-            print(f"{result.who} {result.exercise}: {result.points:g} of {result.worth:g}", flush=True)
+        try:
+            result = None if told() else grade_apart(submission, limits, told)
+        except Cancelled:
+            return None
+        if result and not quiet:
+            print(f"{report.one_line(result.who)} {result.exercise}: {result.points:g} of {result.worth:g}", flush=True)
         return result
     with ThreadPoolExecutor(cores()) as pool:
-        return list(pool.map(one, work))
+        return [result for result in pool.map(one, work) if result]
 
 
 def summary(graded: Sequence[Grade]) -> str:
@@ -128,6 +145,8 @@ def writable(kind: str, path: str | None) -> None:
         raise Asked(f"--{kind} {path}: that is a folder; name a file in it")
     if not folder.is_dir():
         raise Asked(f"--{kind} {path}: there is no folder {folder}")
+    if path and path != "-":
+        open(path, "a").close()                 # an OSError here says why it can't be
 
 
 def put(path: str, text: str) -> None:

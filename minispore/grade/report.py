@@ -186,15 +186,21 @@ def as_csv(grades: Iterable[Grade]) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(["who", "exercise", "points", "of", "failed", "message", "seconds"])
     for g in grades:
-        first = g.failed[0].message.split("\n")[0] if g.failed else ""
+        first = one_line(g.failed[0].message) if g.failed else ""
         rows.writerow([_cell(g.who), g.exercise, f"{g.points:g}", f"{g.worth:g}", " ".join(r.name for r in g.failed),
                        _cell(first), f"{g.seconds:.1f}"])
     return out.getvalue()
 
 
+def one_line(text: str, most: int = 300) -> str:
+    """A text on one line, cut if it is long."""
+    text = " ".join(_clean(text).split())
+    return text if len(text) <= most else f"{text[:most - 2]} …"
+
+
 def _cell(text: str) -> str:
     """Text that a spreadsheet doesn't take for a formula."""
-    text = _clean(text).replace("\n", " ")
+    text = one_line(text)
     return f"'{text}" if text[:1] in tuple("=+-@\t") else text
 
 
@@ -213,7 +219,7 @@ def as_junit(grades: Iterable[Grade]) -> str:
             case = xml.SubElement(suite, "testcase", classname=_xml(f"{g.who or 'submission'}.{g.exercise}"), name=r.name,
                                   time=f"{r.seconds:.3f}")
             if not r.passed:
-                failure = xml.SubElement(case, "failure", message=_xml(r.message.split("\n")[0]))
+                failure = xml.SubElement(case, "failure", message=_xml(one_line(r.message)))
                 failure.text = _xml(f"{r.about}\n{r.message}\n{r.points:g} of {r.worth:g} points; hint {r.hint}")
             if r.printed:
                 xml.SubElement(case, "system-out").text = _xml(r.printed)

@@ -55,7 +55,7 @@ def load(shell) -> None:
     def exercise(line, cell=None):
         """Run the cell, and keep it as the answer to an exercise, which check("e05") grades.
 
-        A cell that is no Python (yet) is not kept: the file stays what it was.
+        It is kept as it is, right or wrong: what stands in the cell is what check() grades.
         """
         from IPython.core.error import UsageError
         if cell is None or len(line.split()) != 1:
@@ -64,12 +64,7 @@ def load(shell) -> None:
             task = find(line.strip())
         except ValueError as e:
             raise UsageError(str(e)) from None
-        place = shell.compile.cache(cell, shell.execution_count)       # so that errors show the cell's lines
-        try:
-            code = compile(cell, place, "exec", dont_inherit=True)
-        except SyntaxError as e:
-            e.add_note(f"exercises/{task.name}.py is left as it was")
-            raise
         keep(task.name, cell)
-        exec(code, shell.user_ns)
+        place = shell.compile.cache(cell, shell.execution_count)       # so that errors show the cell's lines
+        exec(compile(cell, place, "exec", dont_inherit=True), shell.user_ns)
     shell.register_magic_function(exercise, "line_cell", "exercise")

@@ -24,7 +24,6 @@ from pathlib import Path
 from minispore.communication.record import Record, load_folder
 from minispore.lab.result import Rank, Result
 from minispore.launch import processes, values
-from minispore.launch.msrun import PARENT
 from minispore.launch.options import MOST
 
 TIMEOUT = 60.0
@@ -88,7 +87,7 @@ def environment(env: dict[str, str], folder: str) -> dict[str, str]:
     """Ours, and what the job is to know."""
     ours = {name: x for name, x in os.environ.items() if name != "MPLBACKEND"}      # a notebook's, which draws into the notebook
     here = os.pathsep.join(filter(None, (os.getcwd(), ours.get("PYTHONPATH"))))     # modules beside the notebook are found
-    return ours | {"PYTHONPATH": here, values.VARIABLE: folder, PARENT: str(os.getpid())} | env
+    return ours | {"PYTHONPATH": here, values.VARIABLE: folder, processes.PARENT: str(os.getpid())} | env
 
 
 def run(command: list[str], env: dict[str, str], mark: tuple[str, str], most: float) -> tuple[int, str, BaseException | None]:

@@ -6,15 +6,11 @@ import sys
 from minispore.launch import alias, environment, options, processes, script
 from minispore.launch.supervisor import Supervisor
 
-PARENT = "MINISPORE_PARENT"     # the process without which the job is to end, as at Ctrl-C: that of a notebook
-
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    if parent := os.environ.pop(PARENT, None):
-        processes.die_with(int(parent), signal.SIGINT)
-        if os.getppid() != int(parent):         # it has died already
-            return 128 + signal.SIGINT
+    if not processes.end_with_parent_named(signal.SIGINT):
+        return 128 + signal.SIGINT
     job = options.parse(argv)
     return Supervisor(job).run() if job.simulated_rank is None else simulate(job)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 LINUX = sys.platform == "linux"
+PARENT = "MINISPORE_PARENT"     # in the environment of a command: the process without which it is to end
 _libc = ctypes.CDLL(None) if LINUX else None
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -28,6 +29,15 @@ def die_with(pid: int, number: int = signal.SIGKILL) -> None:
                 time.sleep(0.5)
             kill(os.getpid(), number)
         threading.Thread(target=watch, daemon=True).start()
+
+
+def end_with_parent_named(number: int) -> bool:
+    """If MINISPORE_PARENT names a process, get the signal when it dies: a notebook's jobs and grades end with it. Whether it is
+    still there."""
+    parent = os.environ.pop(PARENT, None)
+    if parent:
+        die_with(int(parent), number)
+    return not parent or os.getppid() == int(parent)
 
 
 def exists(pid: int) -> bool:
