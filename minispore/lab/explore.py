@@ -138,8 +138,9 @@ def widget_of(ipywidgets, name: str, spec, labels: list[str], values: list, at: 
             ipywidgets.IntSlider(value=values[at], min=spec[0], max=spec[1], layout={"width": "480px"}, **common)
     few = len(labels) <= MOST_BUTTONS and max(map(len, labels)) <= 24
     if few:
-        return ipywidgets.ToggleButtons(options=labels, index=at, description=common["description"],
-                                        style={**common["style"], "button_width": "auto"})
+        buttons = ipywidgets.ToggleButtons(options=labels, index=at, description=common["description"],
+                                           style={**common["style"], "button_width": "auto"})
+        return buttons.add_class("jupyter-widgets").add_class("widget-inline-hbox")         # beside its name, as others are
     return ipywidgets.Dropdown(options=labels, index=at, layout={"width": "480px"}, **common)
 
 

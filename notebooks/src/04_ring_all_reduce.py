@@ -76,8 +76,8 @@ draw.links(job.records)
 # rank has its own. A cell that has all colours is done.
 
 # %% tags=["picture"]
-def ring(step, ranks):
-    watched = watch(ring_all_reduce, ranks, length=2 * ranks)
+def ring(step, ranks, algorithm=ring_all_reduce):
+    watched = watch(algorithm, ranks, length=2 * ranks)
     return draw.steps(watched, min(step, watched.steps))
 
 

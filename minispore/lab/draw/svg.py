@@ -18,6 +18,7 @@ NEUTRAL = {"panel": ("#ffffff", "#1b1e24"), "edge": ("#d8dce3", "#3a404b"), "ink
            "strong": ("#d55e00", "#f07a2b"), "wash": ("#fdf1e7", "#3a2a1d")}
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "DejaVu Sans", Arial, sans-serif'
 MONO = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
+PAGE = 830                  # pixels that JupyterLab has for an output on a screen of 1280; it shrinks no picture by itself
 HEAD = 8.0                  # length of an arrow's head
 
 
@@ -57,14 +58,16 @@ STYLE = (f".minispore-picture{{{_variables(0)}font-family:{FONT}}}"
 
 
 def picture(width: float, height: float, body: list[str], title: str, desc: str, defs: str = "") -> Picture:
-    """A Picture of this size in pixels. In body and defs, ID stands for a prefix that is this picture's own."""
+    """A Picture of this size in pixels, shown smaller if it is wider than a notebook's page. In body and defs, ID stands for a
+    prefix that is this picture's own."""
+    shown = min(1.0, PAGE / width)
     inside = tag("rect", x=0.5, y=0.5, width=width - 1, height=height - 1, rx=14, fill="var(--panel)", stroke="var(--edge)")
     inside += "".join(body)
     name = "m" + blake2b(f"{title}{desc}{inside}{defs}".encode(), digest_size=5).hexdigest()
     svg = tag("svg", tag("title", escape(title), id=f"{name}-title") + tag("desc", escape(desc), id=f"{name}-desc")
               + tag("style", STYLE) + (tag("defs", defs.replace("ID", name)) if defs else "") + inside.replace("ID", name),
-              xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {number(width)} {number(height)}", width=width, height=height,
-              class_="minispore-picture", role="img", aria_labelledby=f"{name}-title {name}-desc",
+              xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {number(width)} {number(height)}", width=width * shown,
+              height=height * shown, class_="minispore-picture", role="img", aria_labelledby=f"{name}-title {name}-desc",
               style="max-width:100%;height:auto")
     return Picture(svg, f"{title}. {desc}" if desc else title)
 
