@@ -72,8 +72,8 @@ draw.links(job.records)
 #
 # Each rank sends to its right neighbour only. The ranks form a *ring* (环). But what do they send? Move the slider.
 #
-# A column is a rank, a row one element of its array. The colours in a cell say whose numbers are in it. In the beginning each
-# rank has its own. A cell that has all colours is done.
+# A box is a rank, a cell in it one element of its array. The stripes in a cell say whose numbers are in it, a colour for each
+# rank. In the beginning each rank has its own. A cell that has all stripes is done.
 
 # %% tags=["picture"]
 def ring(step, ranks, algorithm=ring_all_reduce):

@@ -226,8 +226,8 @@ def edge(stops: list[tuple[float, float]]) -> str:
         path += f"C{point((ax, middle))} {point((bx, middle))} {point((bx, by))}"
     x, y = stops[-1]
     tip = f"M{point((x - 4, y - 2))}L{point((x, y + 4))}L{point((x + 4, y - 2))}Z"
-    return tag("g", tag("path", d=path, fill="none", stroke="var(--line)", stroke_width=1.6)
-               + tag("path", d=tip, fill="var(--line)"), class_="edge")
+    return tag("g", tag("path", d=path, fill="none", stroke="var(--soft)", stroke_width=1.4)
+               + tag("path", d=tip, fill="var(--soft)"), class_="edge")
 
 
 def ground(x: float, y: float, label: str) -> str:

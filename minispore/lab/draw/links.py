@@ -42,7 +42,8 @@ def links(records) -> Picture:
     p, most = len(ranks), max(sent.values(), default=0)
     room = WIDTH / 2 + 10 if p <= IN_CIRCLE else WIDTH - 130
     cell = min(58.0, (room - 90) / p)
-    left, top = (WIDTH / 2 + 70 if p <= IN_CIRCLE else (WIDTH - p * cell) / 2 + 20), TOP + 36
+    beside = min(WIDTH * 0.765 + 20 - p * cell / 2, WIDTH - 22 - p * cell)          # in the middle of the right half
+    left, top = (beside if p <= IN_CIRCLE else (WIDTH - p * cell) / 2 + 20), TOP + 36
     tall = max(top + p * cell + 30, 300 if p <= IN_CIRCLE else 0)
     head = f"{plural(sum(many.values()), 'message')}, {size_of(sum(sent.values()))} over {plural(len(many), 'link')}"
     body = [text(22, 32, head if many else "no messages", 17, font_weight=600)]
@@ -89,8 +90,8 @@ def table(ranks: list[int], sent: Counter, most: int, left: float, top: float, c
             if n is None:
                 parts.append(text(x + cell / 2, y + cell / 2, "·", size + 2, "middle", "var(--line)"))
                 continue
-            strong = 0.18 + 0.5 * n / most if most else 0.18
-            parts += [rect(x + 1, y + 1, cell - 2, cell - 2, "var(--c4)", rx=4, fill_opacity=strong),
+            strong = 0.15 + 0.4 * n / most if most else 0.15
+            parts += [rect(x + 1, y + 1, cell - 2, cell - 2, "var(--c0)", rx=4, fill_opacity=strong),
                       amount(n, x + cell / 2, y + cell / 2, size, cell)]
     return parts
 

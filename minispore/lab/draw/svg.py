@@ -19,6 +19,7 @@ NEUTRAL = {"panel": ("#ffffff", "#1b1e24"), "edge": ("#d8dce3", "#3a404b"), "ink
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "DejaVu Sans", Arial, sans-serif'
 MONO = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
 PAGE = 830                  # pixels that JupyterLab has for an output on a screen of 1280; it shrinks no picture by itself
+LEAST = 0.8                 # of its size, so that letters aren't too small; what is still wider gets a scroll bar
 HEAD = 8.0                  # length of an arrow's head
 
 
@@ -58,9 +59,9 @@ STYLE = (f".minispore-picture{{{_variables(0)}font-family:{FONT}}}"
 
 
 def picture(width: float, height: float, body: list[str], title: str, desc: str, defs: str = "") -> Picture:
-    """A Picture of this size in pixels, shown smaller if it is wider than a notebook's page. In body and defs, ID stands for a
-    prefix that is this picture's own."""
-    shown = min(1.0, PAGE / width)
+    """A Picture of this size in pixels, shown smaller if it is wider than a notebook's page, as long as it can be read. In body
+    and defs, ID stands for a prefix that is this picture's own."""
+    shown = min(1.0, max(PAGE / width, LEAST))
     inside = tag("rect", x=0.5, y=0.5, width=width - 1, height=height - 1, rx=14, fill="var(--panel)", stroke="var(--edge)")
     inside += "".join(body)
     name = "m" + blake2b(f"{title}{desc}{inside}{defs}".encode(), digest_size=5).hexdigest()
@@ -100,7 +101,7 @@ def hatched(i: int) -> bool:
 
 def ink_on(i: int) -> str:
     """A colour of letters that can be read on colour(i), in light and in dark."""
-    return "#ffffff" if i % len(COLOURS) in (0, 2, 5) else "#14171c"
+    return "var(--on)" if i % len(COLOURS) in (0, 2, 5) else "#14171c"
 
 
 HATCH = ('<pattern id="ID-hatch" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'

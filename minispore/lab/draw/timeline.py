@@ -72,7 +72,7 @@ def timeline(records, window: tuple[float, float] | None = None) -> Picture:
         tops[rank] = y
         y += len(tids) * (BAR + BETWEEN) - BETWEEN + LANE
     bottom = y - LANE + 14
-    ops = list(Counter(e["name"] for e in calls))
+    ops = sorted({e["name"] for e in calls})           # the same colours in the next picture
     unit = next((u for u in UNITS if high - low >= 2 * u[0]), UNITS[-1])
     body = [*axis(low, high, x, TOP - 14, bottom, unit), *legend(calls, ops)]
     for rank, tids in rows.items():
