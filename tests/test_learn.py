@@ -327,10 +327,10 @@ def test_the_wheel_s_list_is_what_a_course_needs():
 
 @pytest.mark.slow
 def test_a_course_from_a_wheel_is_the_one_from_a_clone(fresh, tmp_path):
-    tracked = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True)
-    if tracked.returncode:
+    belongs = subprocess.run(["git", "-C", ROOT, "ls-files", "-zco", "--exclude-standard"], capture_output=True, text=True)
+    if belongs.returncode:
         pytest.skip("takes a clone, to tell what belongs to it")
-    for name in filter(lambda name: (ROOT / name).is_file(), tracked.stdout.split("\0")):
+    for name in filter(lambda name: (ROOT / name).is_file(), belongs.stdout.split("\0")):
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "src" / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
