@@ -30,16 +30,18 @@ def ours(monkeypatch):
 
 def left_over():
     """Processes of any such job of these tests."""
-    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if marked(pid)]
+    ours = f"MINISPORE_TEST={os.getpid()}\0".encode()
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if marked(pid, ours) and pid != os.getpid()]
 
 
-def marked(pid):
+def marked(pid, *also):
+    """Whether a process belongs to a job of %%msrun, and has this too in its environment."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as f:
             text = f.read()
-        return f"{MARK}=".encode() in text and f"MINISPORE_TEST={os.getpid()}\0".encode() in text and pid != os.getpid()
     except OSError:
         return False
+    return all(part in text for part in (f"{MARK}=".encode(), *also))
 
 
 def test_variables_output_and_messages_come_back(capsys):
