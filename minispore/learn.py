@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -195,6 +196,7 @@ def jupyter(folder: Path, browser: bool = True) -> tuple[list[str], dict[str, st
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}", f"--LabApp.default_url={first}"]
     before = {name: os.pathsep.join(filter(None, (str(ours), os.environ.get(name)))) for name in ("JUPYTER_PATH",
                                                                                                   "JUPYTER_CONFIG_PATH")}
+    before["PATH"] = os.pathsep.join(filter(None, (sysconfig.get_path("scripts"), os.environ.get("PATH"))))     # minispore, msrun
     root = hasattr(os, "geteuid") and os.geteuid() == 0         # in a container, mostly; it serves this machine only
     return command + ["--no-browser"] * (not browser) + ["--allow-root"] * root, os.environ | before
 

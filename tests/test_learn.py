@@ -347,3 +347,9 @@ def test_a_course_from_a_wheel_is_the_one_from_a_clone(fresh, tmp_path):
                           capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path / "installed")})
     assert done.returncode == 0, done.stderr
     assert files(tmp_path / "course") == files(fresh)
+
+
+def test_commands_are_on_the_path_of_jupyterlab(tmp_path):
+    _, environment = learn.jupyter(tmp_path, browser=False)
+    done = subprocess.run(["minispore", "--version"], env={"PATH": environment["PATH"]}, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("minispore ")

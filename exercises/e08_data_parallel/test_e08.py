@@ -69,7 +69,7 @@ def check_weights(answer, rows):
 
 @points(2, hint=1)
 def test_same_start(answer):
-    """All ranks have rank 0's weights, in place."""
+    """the same start: all ranks have rank 0's weights, in place"""
     for p in RANKS:
         def program():
             init()
@@ -86,14 +86,14 @@ def test_same_start(answer):
 
 @points(2, hint=2)
 def test_equal_shards(answer):
-    """The same rows on each rank: the weights are one machine's."""
+    """equal shards: the weights are one machine's"""
     for p in RANKS:
         check_weights(answer, (2,) * p)
 
 
 @points(1, hint=2)
 def test_loss_of_the_whole_batch(answer):
-    """Each rank returns it."""
+    """each rank returns the loss of the whole batch"""
     for p in RANKS:
         weights, x, y = problem(2 * p)
         expected, _ = serial(weights, x, y)
@@ -106,21 +106,21 @@ def test_loss_of_the_whole_batch(answer):
 
 @points(2, hint=3)
 def test_unequal_shards(answer):
-    """One rank has more rows than another."""
+    """unequal shards: one rank has more rows than another"""
     for rows in ((3, 1), (1, 4), (2, 3, 1), (1, 1, 1, 5), (3, 2, 2, 2, 2, 2, 2)):
         check_weights(answer, rows)
 
 
 @points(2, hint=4)
 def test_a_rank_without_rows(answer):
-    """It has nothing to add, but the others wait for it."""
+    """a rank without rows: it has nothing to add, but the others wait for it"""
     for rows in ((2, 0), (0, 3), (1, 0, 2), (0, 0, 4, 0)):
         check_weights(answer, rows)
 
 
 @points(1, hint=5)
 def test_gradients_travel_and_rows_do_not(answer):
-    """Each rank looks at its own rows, once; what it sends doesn't grow with the batch."""
+    """each rank looks at its own rows, once; what it sends doesn't grow with the batch"""
     weights, *_ = problem(1)
     most = sum(w.nbytes for w in weights) + 64
     for rows in ((50, 50), (40, 30, 30)):

@@ -70,7 +70,7 @@ def reduced(answer, p, order=ORDER, gradients=gradients_of):
 
 @points(2, hint=1)
 def test_each_gradient_once_and_in_order(answer):
-    """The buckets one behind the other are 0, 1, 2, …"""
+    """each gradient once and in order: the buckets one behind the other are 0, 1, 2, …"""
     for sizes, most in SIZES:
         got = planned(answer, sizes, most)
         flat = [i for bucket in got for i in bucket]
@@ -81,7 +81,7 @@ def test_each_gradient_once_and_in_order(answer):
 
 @points(1, hint=2)
 def test_no_bucket_is_too_large(answer):
-    """At most `most` bytes, or a single gradient."""
+    """no bucket is too large: at most `most` bytes, or a single gradient"""
     for sizes, most in SIZES:
         for bucket in planned(answer, sizes, most):
             total = sum(sizes[i] for i in bucket)
@@ -91,7 +91,7 @@ def test_no_bucket_is_too_large(answer):
 
 @points(1, hint=2)
 def test_as_few_as_can_be(answer):
-    """No plan that obeys the limit has fewer buckets."""
+    """as few buckets as can be"""
     for sizes, most in SIZES:
         got, best = planned(answer, sizes, most), greedy(sizes, most)
         assert len(got) <= len(best), \
@@ -100,7 +100,7 @@ def test_as_few_as_can_be(answer):
 
 @points(2, hint=3)
 def test_sums(answer):
-    """Every gradient is summed, and has its shape; here all ranks' come in the given order."""
+    """every gradient is summed, and has its shape; here all ranks' come in the given order"""
     def in_order(rank):
         made = gradients_of(rank)
         return {name: made[name] for name in ORDER}
@@ -110,7 +110,7 @@ def test_sums(answer):
 
 @points(1, hint=3)
 def test_same_bytes_fewer_messages(answer):
-    """One AllReduce a bucket, and no value more than there are."""
+    """one AllReduce a bucket, and no value more than there are"""
     values = [int(np.prod(SHAPES[name], dtype=int)) for name in ORDER]
     expected = [sum(values[i] for i in bucket) for bucket in greedy([4 * n for n in values], MOST)]
     for rank, (_, calls, _) in enumerate(reduced(answer, 2, gradients=lambda r: {n: gradients_of(r)[n] for n in ORDER})):
@@ -123,7 +123,7 @@ def test_same_bytes_fewer_messages(answer):
 
 @points(2, hint=4)
 def test_the_same_order_on_all_ranks(answer):
-    """Each rank's dict is in another order; that mustn't matter."""
+    """the same order on all ranks, though each rank's dict is in another one"""
     small = {"a": (2,), "b": (2,)}                  # of one size: nothing but the sums can show that they were mixed up
     def two(rank):
         made = {name: np.full(shape, 10 ** i * (rank + 1), np.float32) for i, (name, shape) in enumerate(small.items())}
@@ -140,7 +140,7 @@ def test_the_same_order_on_all_ranks(answer):
 
 @points(1, hint=5)
 def test_all_begin_before_one_is_waited_for(answer):
-    """So that one is on its way while another is prepared."""
+    """all AllReduces begin before one is waited for"""
     for rank, (_, _, notes) in enumerate(reduced(answer, 2, gradients=lambda r: {n: gradients_of(r)[n] for n in ORDER})):
         begun = notes.index("wait") if "wait" in notes else len(notes)
         assert begun == notes.count("begin") and "wait" in notes, \

@@ -87,7 +87,7 @@ def records(size, length):
     return ranks(size).run(add_up, length).records
 
 
-explore(lambda ranks, row, show: show(records(ranks, row)), ranks=[3, 4, 5, 6, 8],
+explore(lambda size, row, show: show(records(size, row)), size=[3, 4, 5, 6, 8],
         row={"8 numbers": 8, "64 numbers": 64, "4,000 numbers": 4000}, show={"who to whom": draw.links, "when": draw.timeline})
 
 # %% [markdown]
@@ -217,8 +217,7 @@ assert len(job.messages()) == 24
 print(job.records[0].table())
 
 # %% [markdown]
-# The ring, message by message as before. (There is a pause after the first message, in which each process loads the code that adds.)
-# Now the notes went through *MPI* (消息传递接口), the library that carries messages between
+# The ring, message by message as before. (There are pauses in the first round, in which processes load the code that adds.) Now the notes went through *MPI* (消息传递接口), the library that carries messages between
 # the processes of a cluster. You didn't install it by hand, it came with minispore.
 #
 # Outside a notebook you would put the cell into `first.py` and type `msrun --worker_num=4 first.py`.

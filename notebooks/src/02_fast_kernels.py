@@ -159,7 +159,7 @@ draw.curves(counts, x=caches, xlabel="numbers the cache holds", ylabel="loads", 
 
 # %% [markdown]
 # `rows` is far better. But it, too, begins again with all of `b` for each row of `out`, and its line doesn't fall to the bottom before
-# the cache holds nearly all of `b`. A thousand by a thousand float64 are 8 MB<!--= 1000*1000*8/1e6 -->; no fast cache holds that.
+# the cache holds `b` and some more. A thousand by a thousand float64 are 8 MB<!--= 1000*1000*8/1e6 -->; no fast cache holds that.
 #
 # ## Tiles
 #

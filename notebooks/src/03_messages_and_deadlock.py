@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from minispore.communication import communicator, init
+from minispore.communication import communicator, get_record, init
 from minispore.communication.hang import report
 from minispore.lab import check, draw, explore, fast, hint, ranks
 
@@ -137,11 +137,18 @@ draw.waits(swap.records)
 # before they receive:
 
 # %%
+def all_begin(comm):
+    """All ranks begin together, with a record that is empty."""
+    comm.barrier().wait()
+    get_record().clear()
+
+
 def shift(size, first):
     def program():
         init()
         comm = communicator()
         left, right = (comm.rank - 1) % size, (comm.rank + 1) % size
+        all_begin(comm)
         if comm.rank in first:
             comm.send(np.array([float(comm.rank)]), to=right)
         came = comm.receive((1,), "float64", source=left).wait()
@@ -170,7 +177,8 @@ draw.timeline(everybody.records)
 
 # %% [markdown]
 # With one, the shift goes round like a rumour: rank 1 can't send before it has received, rank 2 waits for rank 1, and so
-# on, 5 messages one behind the other. With all, the messages are under way at the same time. On a thousand ranks that is the
+# on, 5 messages one behind the other. With all, no message waits for another one: they all begin at once. (If yours
+# still look like stairs, your ranks began late: they share the cores of one machine.) On a thousand ranks that is the
 # difference between one step and a thousand. So a good exchange has no circle, and no long chain either.
 #
 # ## Who notices?
@@ -193,7 +201,7 @@ comm.send(np.array([comm.rank + 1.0]), to=other)
 
 # %% [markdown]
 # A rank that waits for `MINISPORE_TIMEOUT` seconds without hearing anything gives up. That is a *time-out* (超时). Here we
-# made it 1 second; without that it is a minute. The error has a line for each rank, with the line of the script where it
+# made it 1 second; without that it is a minute. (`--timeout` is the job's: it is ended then, waiting or not.) The error has a line for each rank, with the line of the script where it
 # stands, so you see the circle in the text.
 #
 # When ranks end, their records stay beside their logs. From these the shell command `minispore hang LOGDIR` finds out
@@ -278,6 +286,7 @@ check("e04")
 def program():
     init()
     comm = communicator()
+    all_begin(comm)
     return ring_shift(comm, np.array([float(comm.rank)])).item()
 
 
@@ -322,7 +331,7 @@ draw.timeline(shifted.records)
 # - `comm.send` and `comm.receive` **in MindSpore are** `mint.distributed.isend` and `irecv`, which return handles, too. The
 #   blocking ones are `send` and `recv`. minispore has all four.
 # - Inside a network they **are** the ops `ops.Send(sr_tag, dest_rank)` and `ops.Receive(sr_tag, src_rank, shape, dtype)`.
-#   Pipeline parallelism is built of them (chapter 10).
+#   Pipeline parallelism is built of them.
 # - "Begin everything, then wait" **is** `batch_isend_irecv`, with a list of `P2POp`. On cards a send waits for its receive
 #   whatever the size, so there this isn't a matter of taste.
 # - The time-out **is** the environment variable `HCCL_EXEC_TIMEOUT` on Ascend. Its default is half an hour: that is why a

@@ -368,7 +368,7 @@ print(f"so on 8 such ranks a tree would be faster below {cost.crossover('tree', 
 #
 # - `communicator().all_reduce(x)` **in MindSpore is** the op `ops.AllReduce(op=ops.ReduceOp.SUM)`, or
 #   `mint.distributed.all_reduce(x)`, in place.
-# - The halves **are** `ops.ReduceScatter` and `ops.AllGather`. Optimizer parallel (chapter 09) uses them one by one.
+# - The halves **are** `ops.ReduceScatter` and `ops.AllGather`. Optimizer parallel uses them one by one.
 # - The algorithm **is** chosen by HCCL (Ascend) or NCCL (GPU): the variables `HCCL_ALGO` and `NCCL_ALGO` name it, `ring` and
 #   `tree` among them. In minispore it is `MINISPORE_ALGORITHM=tree`, and a table that you can measure yourself with
 #   `minispore bench collectives --save`.

@@ -59,7 +59,7 @@ assert np.allclose(job.total[0] / 4, gradient(1.0, x, y))
 # with eight features.
 
 # %% tags=["picture"]
-explore(lambda ranks: draw.slices((16, 8), (ranks, 1), ranks), ranks=[1, 2, 4, 8]).set(ranks=4)
+explore(lambda size: draw.slices((16, 8), (size, 1), size), size=[1, 2, 4, 8]).set(size=4)
 
 # %% [markdown]
 # The picture gives each rank neighbouring rows. Which rows a rank has doesn't matter, as long as every row is on one rank and one
@@ -352,7 +352,8 @@ speed, waited = measure.speed, measure.waited
 print(f"two processes are {two[0].speed / one[0].speed:.2f} times as fast as one")
 
 # %% [markdown]
-# With two free cores, expect something near two, and rather below it. Three things keep it there:
+# With two free cores, expect something near two, and rather below it; a machine that is busy shows anything. Three things keep
+# it there:
 #
 # - **Communication.** AllReduce of $n$ bytes by a ring takes about $2 \frac{p-1}{p} n \beta$ seconds (chapter 04), however
 #   small the shards are. More ranks mean less computing on each, and the same to send.
@@ -445,7 +446,7 @@ print(ranks(2, may_fail=True).run(uneven_steps).error)
 
 # %% [markdown]
 # **One rank leaves the path of the others.** `if get_rank() == 0:` around a print is fine. Around anything that communicates,
-# it isn't: here rank 0 makes an evaluation step more.
+# it isn't: here rank 0 adds up one more loss than the others.
 
 # %%
 def one_too_many():

@@ -293,7 +293,8 @@ for rows in (32, 256, 1024):
 draw.curves(sent, x=shares, xlabel="ranks that share a matrix", ylabel="bytes a rank sends in a step", log=True)
 
 # %% [markdown]
-# There is a best place in between, and it depends on shapes. (In auto parallel, chapter 11, the library searches for it.)
+# For the larger batches the best place is in between, for the smallest at the end: it depends on shapes. (In auto parallel the
+# library searches for it.)
 #
 # Which ranks talk to each other? Two by four: the batch over axis a, the hidden units over b and c.
 
