@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from minispore.lab.draw.svg import COLOURS, NEUTRAL, Picture, picture
+from minispore.lab.draw.svg import COLOURS, NEUTRAL, Picture, picture, shortened, width_of
 
 WIDTH, HEIGHT = 880, 420
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+BOLD = 11 * 100 / 72 * 1.1  # pixels of letters, and a tenth more, since they are bold
 FEW = 24                    # points up to which each is marked
 # Colours that matplotlib writes, and what they become: a colour of the page, light or dark.
 STAND_INS = {**{f"#0000{i + 1:02x}": f"var(--c{i})" for i in range(len(COLOURS))},
@@ -36,8 +37,12 @@ def curves(series: Mapping[str, Sequence[float]], x: Sequence[float], xlabel: st
             raise ValueError(f"draw.curves: series {name!r} has shape {y.shape}, x has {x.shape}; give as many values as x has, "
                              "1 or more, in one row")
         values[str(name)] = np.where(np.isfinite(y) & ((y > 0) | (not log)), y, np.nan)
+    if not np.isfinite(x).all():
+        raise ValueError(f"draw.curves: x is {x.tolist()}; give finite values")
     if log and (x <= 0).any():
         raise ValueError(f"draw.curves: x={x.min():g} has no logarithm; leave log=True out, or that value")
+    if not any(np.isfinite(y).any() for y in values.values()):
+        raise ValueError(f"draw.curves: of {', '.join(values)} no value can be shown; none is finite{' and above 0' * log}")
     svg = plot(values, x, xlabel, ylabel, log)
     desc = "; ".join(f"{name}: " + ", ".join(f"{y[i]:.3g} at {x[i]:g}" for i in sorted({0, len(x) - 1}))
                      for name, y in values.items())
@@ -55,7 +60,8 @@ def plot(values: dict[str, np.ndarray], x: np.ndarray, xlabel: str, ylabel: str,
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(WIDTH / 100, HEIGHT / 100), dpi=100)
         figure.patch.set_visible(False)
-        axes = figure.add_axes((0.09, 0.145, 0.70, 0.79))
+        names = max(width_of(name, BOLD) for name in values)
+        axes = figure.add_axes((0.09, 0.145, min(0.70, max(0.4, 0.875 - names / WIDTH)), 0.79))
         axes.patch.set_visible(False)
         axes.grid(True, which="major")
         for i, (name, y) in enumerate(values.items()):
@@ -69,12 +75,16 @@ def plot(values: dict[str, np.ndarray], x: np.ndarray, xlabel: str, ylabel: str,
                 axes.set_xticks([], minor=True)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
+        wide = max(0.0, 8 - axes.get_tightbbox().x0) / WIDTH        # numbers need more room
+        left, low, right, high = axes.get_position().extents
+        axes.set_position((left + wide, low, right - left - wide, high - low))
         label_ends(axes, values, x)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     inside = re.search(r"<svg[^>]*>(.*)</svg>", out.getvalue(), re.S)[1]
     inside = re.sub(r"<metadata>.*?</metadata>", "", inside, flags=re.S).replace("xlink:href", "href")
     inside = re.sub(r"font: (\w+ )?([\d.]+px) [^;\"]*", weight_and_size, inside)        # the family is the picture's
+    inside = re.sub(r"\bfont-family: [^;\"]*; ?", "", inside)
     inside = re.sub("#0000[0-9a-f]{2}|#0001[0-9a-f]{2}", lambda m: STAND_INS.get(m[0], m[0]), inside)
     scale = 100 / 72                                        # matplotlib's points are 1/72 inch
     return f'<g transform="scale({scale:.4f})">{inside}</g>'
@@ -99,5 +109,5 @@ def label_ends(axes, values: dict[str, np.ndarray], x: np.ndarray) -> None:
         place[0] = max(place[0], lower[0] + gap)
     over = max(0.0, places[-1][0] - 1.0) if places else 0.0
     for height, name, ink in places:
-        axes.annotate(name, (1.015, height - over), xycoords="axes fraction", color=ink, va="center", fontsize=11,
-                      fontweight="bold", annotation_clip=False)
+        axes.annotate(shortened(name, WIDTH - box.x1 - 24, BOLD), (1.015, height - over), xycoords="axes fraction", color=ink,
+                      va="center", fontsize=11, fontweight="bold", annotation_clip=False)
