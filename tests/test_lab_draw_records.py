@@ -1,4 +1,5 @@
 """Drawings of records: numbers and arrows in them are those of the run."""
+import time
 from collections import Counter
 
 import numpy as np
@@ -9,7 +10,7 @@ from pictures import SVG, checked, of_class, texts
 
 from minispore import Tensor
 from minispore.common.errors import CollectiveError
-from minispore.communication import comm_func, communicator, create_group, get_rank, init
+from minispore.communication import comm_func, communicator, create_group, get_rank, get_record, init
 from minispore.communication.record import Record
 from minispore.communication.selection import algorithm
 from minispore.lab import draw, ranks
@@ -155,15 +156,23 @@ def test_names_of_groups_are_shown_as_they_are():
 
 
 def test_a_call_that_never_began_elsewhere_is_open():
-    job = ranks(2, may_fail=True).run(lonely)
+    job = without_rank_0(2)
     shown = draw.timeline(job.records)
     assert len(of_class(checked(shown), "open")) == 1 and "1 call not complete: ranks 1." in shown.alt
 
 
-def lonely():
-    init()
-    if get_rank():
-        communicator().all_reduce(np.ones(3), name="transformer.layer.11.attention.projection.weight").wait()
+def without_rank_0(n):
+    """An AllReduce that all but rank 0 have begun when that one ends."""
+    records = []
+
+    def program():
+        init()
+        records.append(get_record())
+        if get_rank():
+            communicator().all_reduce(np.ones(3), name="transformer.layer.11.attention.projection.weight").wait()
+        while sum(bool(record.collectives()) for record in records) < n - 1:
+            time.sleep(0.001)
+    return ranks(n, may_fail=True).run(program)
 
 
 # ---- waits -----------------------------------------------------------------------------------------------
@@ -187,7 +196,7 @@ def test_ranks_that_wait_in_a_circle_are_drawn_as_one(n):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 8, 9, 12, 16])
 def test_who_waits_for_a_rank_that_never_comes(n):
-    shown = draw.waits(ranks(n, may_fail=True).run(lonely).records)
+    shown = draw.waits(without_rank_0(n).records)
     root = checked(shown)
     assert arrows(root) == [(r, 0) for r in range(1, n)] and "in a circle" not in shown.alt
     assert "AllReduce(transformer.layer.11.attention.projection.weight) number 1, waits for 0" in shown.alt
