@@ -129,7 +129,8 @@ def test_fitted_seconds_are_never_below_0_and_no_other_fits_better(measured):
 @pytest.mark.parametrize("wrong, says", [
     (dict(ranks=0), "ranks=0 must be a whole number, 1 or more"), (dict(ranks=2.0), "ranks=2.0"),
     (dict(alpha=-1.0), "alpha=-1.0 and beta=0.5 are seconds; give 0 or more"), (dict(beta=-1), "beta=-1 are seconds"),
-    (dict(op="Gather"), "no formula for Gather by '(ring|tree)'.*There are: AllReduce by ring, "), (dict(op="ring"), "no formula")])
+    (dict(op="Gather"), "no formula for Gather by '(ring|tree)'.*There are: AllReduce by ring, "),
+    (dict(op="ring"), "no formula for ring")])
 def test_what_has_no_cost_is_told(ask, wrong, says):
     with pytest.raises(ValueError, match=says):
         ask(**{"ranks": 4, "alpha": 1.0, "beta": 0.5, **wrong})
