@@ -68,7 +68,7 @@ def picture(width: float, height: float, body: list[str], title: str, desc: str,
               xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {number(width)} {number(height)}", width=width, height=height,
               class_="minispore-picture", role="img", aria_labelledby=f"{name}-title {name}-desc",
               style="max-width:100%;height:auto")
-    return Picture(svg.translate(NO_XML), f"{title}. {desc}" if desc else title)
+    return Picture(svg.translate(NO_XML), (f"{title}. {desc}" if desc else title).translate(NO_XML))
 
 
 def tag(name: str, content: str | None = None, **attributes) -> str:
