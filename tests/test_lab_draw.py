@@ -92,6 +92,12 @@ def test_stripes_are_the_contributions(n):
         assert ranks == [[{s % 8 for s in np.flatnonzero(count)} for count in counts] for counts in watched.frames[step].counts]
 
 
+def test_ranks_beyond_the_colours_are_hatched():
+    assert draw.steps(watch(ring_all_reduce, 8, 8)).svg.count("-hatch)") == 0
+    assert draw.steps(watch(ring_all_reduce, 9, 9)).svg.count("-hatch)") == 9 + 2      # cells of rank 8, its message, the legend
+    assert draw.slices((9,), (9,), 9).svg.count("-hatch)") == 2 and "-hatch)" not in draw.slices((8,), (8,), 8).svg
+
+
 def test_ticks_are_what_is_complete():
     watched = watch(ring_all_reduce, 4, 8)
     ticks = [len(of_class(checked(draw.steps(watched, step)), "tick")) for step in range(watched.steps + 1)]

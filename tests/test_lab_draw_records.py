@@ -205,6 +205,15 @@ def test_who_waits_for_a_rank_that_never_comes(n):
     assert float(root.get("height")) < 1000
 
 
+def test_ranks_that_wait_in_two_places_have_tall_boxes():
+    def program():
+        init()
+        if get_rank():
+            handles = [communicator().all_reduce(np.ones(3), name=f"a_long_name.of_weight_{i}") for i in range(2)]
+            handles[0].wait()
+    checked(draw.waits(ranks(16, may_fail=True).run(program).records))
+
+
 def test_nobody_waits_in_the_end():
     assert "No rank waits. rank 0: has ended" in draw.waits(ring(2)).alt
 

@@ -63,7 +63,7 @@ def test_choosing_moves_the_controls(notebook):
     assert repr(explorer) == "Explorer of show: step=4, algorithm=tree"
 
 
-def test_what_is_chosen_already_is_not_drawn_again(notebook):
+def test_what_is_chosen_already_is_not_drawn_again():
     calls = []
     explore(lambda n: calls.append(n), n=(1, 3)).set(n=1).set(n=3).set(n=3)
     assert calls == [1, 3]

@@ -107,6 +107,12 @@ def forgets_to_add(link, x, accumulate):
     yield [link.send(x, (link.rank + 1) % link.size), link.receive(buffer, (link.rank - 1) % link.size)]
 
 
+def test_arrays_can_be_exchanged_in_place():
+    def swap(link, x, accumulate):
+        yield [link.send(x, 1 - link.rank), link.receive(x, 1 - link.rank)]
+    assert watch(swap, 2, 3).frames[1].counts.tolist() == [[[0, 1]] * 3, [[1, 0]] * 3]
+
+
 def test_what_is_wrong_in_the_end_is_listed():
     watched = watch(forgets_to_add, 3, 2)
     assert watched.wrong == [(r, i) for r in range(3) for i in range(2)] and repr(watched).endswith("6 elements wrong")
@@ -257,6 +263,10 @@ def test_sums_of_symbols_stay_in_place():
 def test_spans_name_all_places(places):
     said = [tuple(map(int, run.split(":"))) for run in spans(sorted(places)).split(", ") if run]
     assert {i for a, b in said for i in range(a, b)} == places and all(a < b for a, b in said)
+
+
+def test_each_rank_is_searched_once_however_many_ways_lead_there():
+    assert cycle({r: list(range(r)) for r in range(60)}) == []
 
 
 @given(st.dictionaries(st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3), max_size=7))
