@@ -107,9 +107,9 @@ def waited_for(e, newest: dict, open_calls: dict, open_receives: dict) -> set[in
 
 
 def widest(p: int) -> float:
-    """How wide a box may be, so that the one at the top and the next one, p of them in the circle, are side by side."""
+    """How wide a box may be: of p in a circle, the one at the top and the next one are side by side, with an arrow between."""
     step = sin(2 * pi / p) if p > 2 else 1
-    return min(230.0, ((WIDTH / 2 - 26) * step - 8) / (1 + step / 2))
+    return min(230.0, ((WIDTH / 2 - 26) * step - 28) / (1 + step / 2))
 
 
 def places(ranks: list[int], wide: float, tall: float) -> tuple[dict, float]:
