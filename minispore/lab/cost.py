@@ -58,13 +58,18 @@ def seconds(algorithm: str, op: str = "AllReduce", *, ranks: int, bytes, alpha: 
 
 
 def crossover(few_messages: str, few_bytes: str, op: str = "AllReduce", *, ranks: int, alpha: float, beta: float) -> float:
-    """Bytes below which the first algorithm is faster than the second: 0 where it never is, inf where it always is.
+    """Bytes below which the first algorithm is faster than the second: 0 where it never is, inf where it always is. ValueError
+    if it is faster above some bytes.
 
     >>> crossover("tree", "ring", ranks=4, alpha=1.0, beta=0.5)
     1.6
     """
     (a, b), (c, d) = _terms(few_messages, op, ranks), _terms(few_bytes, op, ranks)
+    if alpha < 0 or beta < 0:
+        raise ValueError(f"cost: alpha={alpha} and beta={beta} are seconds; give 0 or more")
     saved, more = (c - a) * alpha, (b - d) * beta           # seconds: of messages it saves, of each byte it sends more
+    if saved < 0 and more < 0:
+        raise ValueError(f"cost: {few_messages} takes more messages than {few_bytes} and sends fewer bytes; exchange them")
     if saved <= 0:
         return inf if more < 0 else 0.0
     return saved / more if more > 0 else inf

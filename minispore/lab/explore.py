@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from minispore.lab.draw.svg import Picture, picture, text
+from minispore.lab.draw.svg import Picture, picture, shortened, text
 
 INSTALL = "The controls need ipywidgets: pip install ipywidgets, then restart the kernel. This is the first picture only"
 MOST_BUTTONS = 5
@@ -25,12 +25,17 @@ class Explorer:
         """The arguments the function is called with now."""
         return {name: self.controls[name][1][i] for name, i in self.chosen.items()}
 
+    @property
+    def called(self) -> str:
+        """The same in words: "step=2, ranks=4"."""
+        return ", ".join(f"{name}={self.controls[name][0][i]}" for name, i in self.chosen.items())
+
     def draw(self) -> object:
         """Call the function; an error becomes a picture too."""
         try:
             self.picture = self.function(**self.values)
         except Exception as e:          # whatever a learner's function raises is told where the picture would be
-            self.picture = error_picture(e, self.values, self.controls)
+            self.picture = error_picture(e, self.called)
         return self.picture
 
     def set(self, **choice) -> "Explorer":
@@ -60,8 +65,7 @@ class Explorer:
         """Nothing more: all is shown already."""
 
     def __repr__(self):
-        return f"Explorer of {getattr(self.function, '__name__', 'a function')}: " + \
-            ", ".join(f"{name}={self.controls[name][0][i]}" for name, i in self.chosen.items())
+        return f"Explorer of {getattr(self.function, '__name__', 'a function')}: {self.called}"
 
 
 def explore(function: Callable, **controls) -> Explorer:
@@ -160,11 +164,12 @@ def move(widget, values: list, at: int) -> None:
         widget.value = values[at]
 
 
-def error_picture(error: Exception, values: dict, controls: dict) -> Picture:
-    """The error, where the picture would be."""
+def error_picture(error: Exception, called: str) -> Picture:
+    """The error, where the picture would be. called: with what the function was called."""
     name = type(error).__name__
-    lines = [part for row in (str(error) or "no message").splitlines() for part in textwrap.wrap(row, 100) or [""]][:20]
-    called = ", ".join(f"{k}={controls[k][0][controls[k][1].index(v)]}" for k, v in values.items())
-    body = [text(24, 32, name, 16, fill="var(--bad)", font_weight=600), text(24, 56, f"with {called}", 12.5, fill="var(--soft)")]
+    lines = [part for row in (str(error) or "no message").splitlines() for part in textwrap.wrap(row, 92) or [""]][:20]
+    given = f"with {called or 'no arguments'}"
+    body = [text(24, 32, name, 16, fill="var(--bad)", font_weight=600),
+            text(24, 56, shortened(given, 830, 12.5), 12.5, fill="var(--soft)")]
     body += [text(24, 88 + 20 * i, row, 13, xml_space="preserve") for i, row in enumerate(lines)]
-    return picture(880, 108 + 20 * len(lines), body, f"{name} with {called}", " ".join(lines))
+    return picture(880, 108 + 20 * len(lines), body, f"{name} {given}", " ".join(lines))

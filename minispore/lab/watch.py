@@ -99,7 +99,11 @@ def watch(algorithm: Callable, ranks: int = 4, length: int = 8, *, op: str = "",
         raise ValueError(f"watch: length={length!r} must be a whole number of elements, 0 or more")
     if not isinstance(root, int) or not 0 <= root < ranks:
         raise ValueError(f"watch: root={root!r} must be one of the ranks 0 … {ranks - 1}")
+    if not isinstance(node_size, int) or node_size < 0:
+        raise ValueError(f"watch: node_size={node_size!r} must be a whole number of ranks, 0 for one node")
     op = op or op_of(algorithm)
+    if op not in TASKS:
+        raise ValueError(f"watch: {op!r} is no op; there are {', '.join(TASKS)}")
     task = TASKS[op](ranks, length, root)
     exchange = Exchange(ranks, task.arrays)
     size = node_size or ranks

@@ -5,17 +5,19 @@ from itertools import pairwise
 from minispore.lab.draw.svg import colour, hatched, ink_on, plural, rect, tag, text, tick, width_of
 from minispore.lab.symbolic_link import spans
 
-GAP = 5                     # pixels between chunks
+GAP, NARROW = 5, 2          # pixels between chunks, and where there is little room
+LEAST = 7.0                 # pixels of a cell
 MOST_SHOWN = 12             # cells of a message
 
 
 @dataclass(frozen=True)
 class Look:
     """How the arrays of a run are drawn, the same in all frames. columns: (from, to) elements of each cell; starts: the columns
-    at which a chunk begins; wide: pixels of a cell; tall: of an array; labels: {start: name of its chunk}; unit: what they are;
-    sections: {start: name of the array that begins there}."""
+    at which a chunk begins; gap: pixels between chunks; wide: of a cell; tall: of an array; labels: {start: name of its chunk};
+    unit: what they are; sections: {start: name of the array that begins there}."""
     columns: tuple[tuple[int, int], ...]
     starts: tuple[int, ...]
+    gap: int
     wide: float
     tall: float
     labels: dict[int, str]
@@ -25,7 +27,7 @@ class Look:
     def x(self, k: int) -> float:
         """Left edge of column k, from the array's left edge; of len(columns): the right edge."""
         inner = [s for s in self.starts if 0 < s <= k and s < len(self.columns)]
-        return k * self.wide + GAP * len(inner) + 2 * GAP * sum(s in self.sections for s in inner)
+        return k * self.wide + self.gap * len(inner) + 2 * self.gap * sum(s in self.sections for s in inner)
 
     @property
     def width(self) -> float:
@@ -41,14 +43,15 @@ def look_of(watched, room: float, tall: float) -> Look:
     cuts |= {0, total} | {a for _, a, _ in watched.sections}
     ends = sorted(cuts)
     chunks = [(a, b) for a, b in pairwise(ends) if a < b]
-    gaps = GAP * len(chunks) + 2 * GAP * (len(watched.sections) - 1)
-    columns = [(i, i + 1) for i in range(total)] if total * 9 + gaps <= room else chunks
+    many = len(chunks) + 2 * (len(watched.sections) - 1)
+    columns = [(i, i + 1) for i in range(total)] if total * 9 + many * GAP <= room else chunks
+    gap = GAP if len(columns) * LEAST + many * GAP <= room else NARROW
     starts = tuple(k for k, (a, _) in enumerate(columns) if a in cuts)
-    wide = min(30.0, max(7.0, (room - gaps) / max(len(columns), 1)))
+    wide = min(30.0, max(LEAST, (room - many * gap) / max(len(columns), 1)))
     names, unit = named(watched, ends)
     labels = {k: names[columns[k][0]] for k in starts if columns[k][0] in names}
     sections = {k: name for k in starts for name, a, _ in watched.sections if columns[k][0] == a and name}
-    return Look(tuple(columns), starts, wide, tall, labels if len(chunks) > 1 else {}, unit, sections)
+    return Look(tuple(columns), starts, gap, wide, tall, labels if len(chunks) > 1 else {}, unit, sections)
 
 
 def named(watched, ends: list[int]) -> tuple[dict[int, str], str]:

@@ -3,13 +3,16 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import isfinite
 
 import numpy as np
 
-from minispore.lab.draw.svg import COLOURS, NEUTRAL, Picture, picture
+from minispore.lab.draw.svg import COLOURS, NEUTRAL, Picture, picture, shortened
 
 WIDTH, HEIGHT, EDGE = 880, 420, 16
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+ROOM = 360                  # pixels that the name of a curve may take
+BOLD = 11 * 100 / 72 * 1.1  # of its letters, and a tenth more, since they are bold
 FEW = 24                    # points up to which each is marked
 # Colours that matplotlib writes, and what they become: a colour of the page, light or dark.
 STAND_INS = {**{f"#0000{i + 1:02x}": f"var(--c{i})" for i in range(len(COLOURS))},
@@ -36,8 +39,12 @@ def curves(series: Mapping[str, Sequence[float]], x: Sequence[float], xlabel: st
             raise ValueError(f"draw.curves: series {name!r} has shape {y.shape}, x has {x.shape}; give as many values as x has, "
                              "1 or more, in one row")
         values[str(name)] = np.where(np.isfinite(y) & ((y > 0) | (not log)), y, np.nan)
+    if not np.isfinite(x).all():
+        raise ValueError(f"draw.curves: x is {x.tolist()}; give finite values")
     if log and (x <= 0).any():
         raise ValueError(f"draw.curves: x={x.min():g} has no logarithm; leave log=True out, or that value")
+    if not any(np.isfinite(y).any() for y in values.values()):
+        raise ValueError(f"draw.curves: of {', '.join(values)} no value can be shown; none is finite{' and above 0' * log}")
     svg = plot(values, x, xlabel, ylabel, log)
     desc = "; ".join(f"{name}: " + ", ".join(f"{said(y[i])} at {said(x[i])}" for i in sorted({0, len(x) - 1}))
                      for name, y in values.items())
@@ -50,6 +57,8 @@ def said(value: float) -> str:
     >>> said(0.0012345), said(80563.2), said(2.0 ** 20)
     ('0.00123', '80,600', '1,048,576')
     """
+    if not isfinite(value):
+        return "nothing"
     if value == round(value):
         return f"{value:,.0f}"
     return f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -87,6 +96,7 @@ def plot(values: dict[str, np.ndarray], x: np.ndarray, xlabel: str, ylabel: str,
     inside = re.search(r"<svg[^>]*>(.*)</svg>", out.getvalue(), re.S)[1]
     inside = re.sub(r"<metadata>.*?</metadata>", "", inside, flags=re.S).replace("xlink:href", "href")
     inside = re.sub(r"font: (\w+ )?([\d.]+px) [^;\"]*", weight_and_size, inside)        # the family is the picture's
+    inside = re.sub(r"\bfont-family: [^;\"]*; ?", "", inside)
     inside = re.sub("#0000[0-9a-f]{2}|#0001[0-9a-f]{2}", lambda m: STAND_INS.get(m[0], m[0]), inside)
     scale = 100 / 72                                        # matplotlib's points are 1/72 inch
     return f'<g transform="scale({scale:.4f})">{inside}</g>'
@@ -112,8 +122,8 @@ def label_ends(axes, values: dict[str, np.ndarray], x: np.ndarray) -> None:
         place[0] = max(place[0], lower[0] + gap)
     over = max(0.0, places[-1][0] - 1.0) if places else 0.0
     for height, name, ink in places:
-        axes.annotate(name, (1.015, height - over), xycoords="axes fraction", color=ink, va="center", fontsize=11,
-                      fontweight="bold", annotation_clip=False)
+        axes.annotate(shortened(name, ROOM, BOLD), (1.015, height - over), xycoords="axes fraction", color=ink, va="center",
+                      fontsize=11, fontweight="bold", annotation_clip=False)
 
 
 def fit(axes) -> None:

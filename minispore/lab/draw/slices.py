@@ -105,7 +105,8 @@ def tensor(shape, rows, columns, owners, number, lay) -> tuple[list[str], float]
     if columns is not None:
         body.append(text(left + wide / 2, TOP + tall + 18, f"dim {columns}: {n}", 12.5, "middle", "var(--soft)"))
     if rows is not None:
-        body.append(text(left - 10, TOP + tall / 2, f"dim {rows}: {m}", 12.5, "end", "var(--soft)"))
+        body += [text(left - 10, TOP + tall / 2 - 8, f"dim {rows}:", 12.5, "end", "var(--soft)"),
+                 text(left - 10, TOP + tall / 2 + 8, m, 12.5, "end", "var(--soft)")]
     body.append(text(left + wide / 2, TOP + tall + 38, "numbers: the ranks that hold the piece", 11.5, "middle", "var(--soft)"))
     return body, tall
 

@@ -2,6 +2,8 @@
 
 Up to 8 ranks stand in a circle, more in a column. How an array looks is in cells.py.
 """
+from html import escape
+
 import numpy as np
 
 from minispore.lab.draw.cells import Look, array, cargo, look_of
@@ -21,6 +23,7 @@ from minispore.lab.draw.svg import (
     rect,
     tag,
     text,
+    width_of,
 )
 
 WIDTH, TOP = 880, 62
@@ -67,7 +70,7 @@ def caption(watched, step: int) -> list[str]:
         bad = len(watched.wrong)
         words, fill = f"after {plural(watched.steps, 'step')}", "var(--bad)" if bad else "var(--good)"
         more = (f"{plural(bad, 'element')} wrong") if bad else "complete"
-    title = tag("tspan", words) + tag("tspan", f" · {more}", fill=fill)
+    title = tag("tspan", words) + tag("tspan", f" · {escape(more)}", fill=fill)
     dots = [tag("circle", cx=26.0 + 13 * i, cy=52.0, r=4.0, fill="var(--ink)" if i == step else "var(--line)")
             for i in range(watched.steps + 1)] if watched.steps <= 40 else []
     return [tag("text", title, x=22.0, y=34.0, font_size=17.0, font_weight=600, fill="var(--ink)"), *dots]
@@ -96,7 +99,8 @@ def circle(watched, frame, last: bool) -> tuple[list[str], float]:
     """The boxes and arrows, and the height they take."""
     p = watched.ranks
     look = look_of(watched, ROOM[p], max(48.0, 6.0 * p))
-    box = max(look.width + 20, 92), look.tall + (54 if look.columns else 0) + (18 if look.sections else 0)
+    names = sum(width_of(name, 11) + 8 for name in look.sections.values())
+    box = max(look.width + 20, 92, names + 12), look.tall + (54 if look.columns else 0) + (18 if look.sections else 0)
     if not look.columns:
         box = 92, 28
     centres, height = places(p, *box)
@@ -125,7 +129,10 @@ def rank_box(watched, frame, r: int, centre, box, look: Look, last: bool) -> str
     left, top = x0 + (wide - look.width) / 2 + 0.75, y0 + 26 + (18 if look.sections else 0)
     if look.columns:
         parts.append(array(watched, frame, r, left, top, look, last))
-    parts += [text(left + look.x(k), top - 9, name, 11, fill="var(--soft)") for k, name in look.sections.items()]
+    right = x0 + wide
+    for k, name in reversed(look.sections.items()):         # where its array begins, or further left if it needs the room
+        right = min(left + look.x(k), right - 8 - width_of(name, 11))
+        parts.append(text(right, top - 9, name, 11, fill="var(--soft)"))
     return tag("g", "".join(parts), class_="rank")
 
 

@@ -21,6 +21,7 @@ MONO = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
 PAGE = 830                  # pixels that JupyterLab has for an output on a screen of 1280; it shrinks no picture by itself
 LEAST = 0.8                 # of its size, so that letters aren't too small; what is still wider gets a scroll bar
 HEAD = 8.0                  # length of an arrow's head
+NO_XML = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(0xd800, 0xe000), 0xfffe, 0xffff))     # what XML can't hold
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,19 @@ STYLE = (f".minispore-picture{{{_variables(0)}font-family:{FONT}}}"
 
 
 def picture(width: float, height: float, body: list[str], title: str, desc: str, defs: str = "") -> Picture:
-    """A Picture of this size in pixels, shown smaller if it is wider than a notebook's page, as long as it can be read. In body
-    and defs, ID stands for a prefix that is this picture's own."""
+    """A Picture of this size in pixels, shown smaller if it is wider than a notebook's page, as long as it can be read. In defs,
+    id="ID-… stands for a name that is this picture's own, in body url(#ID-…."""
     shown = min(1.0, max(PAGE / width, LEAST))
     inside = tag("rect", x=0.5, y=0.5, width=width - 1, height=height - 1, rx=14, fill="var(--panel)", stroke="var(--edge)")
     inside += "".join(body)
-    name = "m" + blake2b(f"{title}{desc}{inside}{defs}".encode(), digest_size=5).hexdigest()
+    name = "m" + blake2b(f"{title}{desc}{inside}{defs}".encode(errors="replace"), digest_size=5).hexdigest()
     svg = tag("svg", tag("title", escape(title), id=f"{name}-title") + tag("desc", escape(desc), id=f"{name}-desc")
-              + tag("style", STYLE) + (tag("defs", defs.replace("ID", name)) if defs else "") + inside.replace("ID", name),
+              + tag("style", STYLE) + (tag("defs", defs.replace('id="ID-', f'id="{name}-')) if defs else "")
+              + inside.replace("url(#ID-", f"url(#{name}-"),
               xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {number(width)} {number(height)}", width=width * shown,
               height=height * shown, class_="minispore-picture", role="img", aria_labelledby=f"{name}-title {name}-desc",
               style="max-width:100%;height:auto")
-    return Picture(svg, f"{title}. {desc}" if desc else title)
+    return Picture(svg.translate(NO_XML), (f"{title}. {desc}" if desc else title).translate(NO_XML))
 
 
 def tag(name: str, content: str | None = None, **attributes) -> str:
@@ -118,6 +120,20 @@ def width_of(what, size: float = 13, mono: bool = False) -> float:
     """About how wide a text becomes, in the widest of the fonts."""
     wide = sum(1.0 if ord(c) > 0x2e80 else 0.9 if c in "mwMW—→" else 0.34 if c in "iljI.,:;'|![]()" else 0.61 for c in str(what))
     return size * (0.605 * len(str(what)) if mono else wide)
+
+
+def shortened(what, room: float, size: float = 13, mono: bool = False) -> str:
+    """A text without its middle, where it is wider than `room` pixels.
+
+    >>> shortened("short", 100), shortened("layer.11.attention.weight", 100)
+    ('short', 'layer.…weight')
+    """
+    what, keep = str(what), len(str(what))
+    short = what
+    while width_of(short, size, mono) > room and keep:
+        keep -= 1
+        short = f"{what[:(keep + 1) // 2]}…{what[len(what) - keep // 2:]}"
+    return short
 
 
 def rect(x, y, width, height, fill="none", stroke=None, rx=None, **more) -> str:
@@ -201,5 +217,5 @@ def size_of(nbytes: float) -> str:
     """
     for unit, least in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
         if nbytes >= least:
-            return f"{nbytes / least:.3g} {unit}" if nbytes / least < 1000 else f"{nbytes / least:,.0f} {unit}"
+            return f"{nbytes / least:.3g} {unit}" if nbytes / least < 999.5 else f"{nbytes / least:,.0f} {unit}"
     return f"{nbytes:g} B"

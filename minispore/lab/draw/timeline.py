@@ -3,6 +3,7 @@
 trace.py beside the record makes the same for ui.perfetto.dev, which is better for long jobs.
 """
 from collections import Counter
+from html import escape
 from math import floor, log10
 
 from minispore.communication.trace import trace
@@ -51,7 +52,7 @@ def timeline(records, window: tuple[float, float] | None = None) -> Picture:
         return picture(WIDTH, 96, [text(24, 34, "nothing was recorded", 15, fill="var(--soft)"), text(
             24, 62, "ranks leave a record when they communicate", 13, fill="var(--soft)")],
             f"Timeline of {plural(len(records), 'rank')}", "Nothing was recorded.")
-    low, high = window or (0.0, max(e["ts"] + e["dur"] for e in bars))
+    low, high = window or (0.0, max(e["ts"] + e["dur"] for e in bars) or 1.0)
     if not low < high:
         raise ValueError(f"draw.timeline: window={window!r} must be (from, to) in microseconds, from before to")
     shown = [e for e in bars if e["ts"] <= high and e["ts"] + e["dur"] >= low]
@@ -67,14 +68,15 @@ def timeline(records, window: tuple[float, float] | None = None) -> Picture:
     def x(ts):
         return LEFT + (min(max(ts, low), high) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
     rows = {r.rank: sorted({e["tid"] for e in calls if e["pid"] == r.rank}) or [0] for r in records}
-    tops, y = {}, TOP
+    ops = sorted({e["name"] for e in calls})            # the same colours in the next picture
+    names, top = legend(calls, ops)
+    tops, y = {}, top
     for rank, tids in rows.items():
         tops[rank] = y
         y += len(tids) * (BAR + BETWEEN) - BETWEEN + LANE
     bottom = y - LANE + 14
-    ops = sorted({e["name"] for e in calls})           # the same colours in the next picture
     unit = next((u for u in UNITS if high - low >= 2 * u[0]), UNITS[-1])
-    body = [*axis(low, high, x, TOP - 14, bottom, unit), *legend(calls, ops)]
+    body = [*axis(low, high, x, top - 14, bottom, unit), *names]
     for rank, tids in rows.items():
         middle = tops[rank] + (len(tids) * (BAR + BETWEEN) - BETWEEN) / 2
         body += [text(LEFT - 14, middle, f"rank {rank}", 12.5, "end", font_weight=600),
@@ -102,8 +104,9 @@ def bar(e: dict, x, y: float, which: int) -> str:
     """A call. Its name stands inside if it fits."""
     left, right = x(e["ts"]), x(e["ts"] + e["dur"])
     wide, args = max(right - left, 2.5), e["args"]
-    parts = [tag("title", f"{e['name']} {args['sequence']} of {args['group']}: {args['count']} × {args['dtype']}, "
-                 f"{e['dur']:.0f} µs" + ("" if args["complete"] else ", not complete")),
+    about = (f"{e['name']} {args['sequence']} of {args['group']}: {args['count']} × {args['dtype']}, {e['dur']:.0f} µs"
+             + ("" if args["complete"] else ", not complete"))
+    parts = [tag("title", escape(about)),
              rect(left, y, wide, BAR, colour(which), "var(--panel)", rx=4, stroke_width=1)]
     if not args["complete"]:
         parts.append(rect(left, y, wide, BAR, "url(#ID-hatch)", rx=4))
@@ -141,14 +144,18 @@ def axis(low: float, high: float, x, top: float, bottom: float, unit) -> list[st
     return [*parts, text(LEFT - 14, bottom + 17, name, 11.5, "end", "var(--soft)")]
 
 
-def legend(calls: list[dict], ops: list[str]) -> list[str]:
+def legend(calls: list[dict], ops: list[str]) -> tuple[list[str], float]:
+    """The ops and their colours, in as many rows as they need, and where the ranks begin below."""
     many = Counter(e["name"] for e in calls)
-    parts, x = [], LEFT
+    parts, x, y = [], LEFT, 20
     for i, op in enumerate(ops):
         words_ = f"{op} × {many[op]}"
-        parts += [rect(x, 20, 14, 14, colour(i), rx=3), text(x + 20, 27, words_, 12.5)]
-        x += 44 + width_of(words_, 12.5)
-    return parts
+        wide = 20 + width_of(words_, 12.5)
+        if x + wide > WIDTH - RIGHT:
+            x, y = LEFT, y + 22
+        parts += [rect(x, y, 14, 14, colour(i), rx=3), text(x + 20, y + 7, words_, 12.5)]
+        x += 24 + wide
+    return parts, TOP + y - 20
 
 
 def words(records, calls, pairs, low: float, high: float) -> str:

@@ -1,5 +1,6 @@
 """Waits: who waits for whom in a job that is stuck, or runs, from its records. hang.py, beside the record, says it in words."""
 from itertools import pairwise
+from math import pi, sin
 
 from minispore.communication.hang import PLAIN, state
 from minispore.lab.draw.svg import (
@@ -13,6 +14,7 @@ from minispore.lab.draw.svg import (
     picture,
     plural,
     rect,
+    shortened,
     tag,
     text,
     width_of,
@@ -43,7 +45,8 @@ def waits(records) -> Picture:
     in_ring = set(pairwise(ring))
     by_rank = {r.rank: r for r in records}
     lines = {r: said.get(r) or [state(by_rank[r]) if r in by_rank else "left no record"] for r in ranks}
-    wide = min(230.0, max(104.0, *(24 + width_of(row, 11.5) for rows in lines.values() for row in rows)))
+    wide = min(widest(len(ranks)), max(104.0, *(24 + width_of(row, 11.5, r in edges and i > 0)
+                                              for r, rows in lines.items() for i, row in enumerate(rows))))
     tall = 34 + 17 * max(map(len, lines.values()))
     centres, height = places(ranks, wide, tall)
     body = []
@@ -103,11 +106,20 @@ def waited_for(e, newest: dict, open_calls: dict, open_receives: dict) -> set[in
     return {m.peers[0] for m in open_receives.get(e.rank, []) if (m.group, m.sequence) == (e.group, e.sequence)}
 
 
+def widest(p: int) -> float:
+    """How wide a box may be: of p in a circle, the one at the top and the next one are side by side, with an arrow between."""
+    step = sin(2 * pi / p) if p > 2 else 1
+    return min(230.0, ((WIDTH / 2 - 26) * step - 28) / (1 + step / 2))
+
+
 def places(ranks: list[int], wide: float, tall: float) -> tuple[dict, float]:
     """The middle of each rank's box, and the picture's height."""
     p = len(ranks)
     rx = WIDTH / 2 - wide / 2 - 26
     ry = 0 if p <= 2 else max(tall + 26, {3: 105, 4: 125, 5: 135}.get(p, (tall + 18) * p / 4.6))
+    for (ax, ay), (bx, by) in pairwise(on_circle(p, 0, 0, rx, 1)):
+        if abs(ax - bx) < wide + 4 and p > 2:           # one below the other
+            ry = max(ry, (tall + 12) / abs(ay - by))
     points = on_circle(p, WIDTH / 2, 0, rx if p != 2 else rx * 0.72, ry)
     if p == 1:
         points = [(WIDTH / 2, 0.0)]
@@ -125,6 +137,7 @@ def box(r: int, centre, wide: float, tall: float, lines: list[str], waits_: bool
                   stroke_dasharray=None if waits_ else "4 4"),
              tag("circle", cx=x + 17, cy=y + 17, r=5.0, fill=colour(r)), text(x + 27, y + 17, f"rank {r}", 13, font_weight=600)]
     for i, row in enumerate(lines):
-        parts.append(text(x + 12, y + 38 + 17 * i, row, 11.5, fill="var(--ink)" if waits_ and not i else "var(--soft)",
-                          class_="mono" if waits_ and i else None))
+        mono = waits_ and i > 0
+        parts.append(text(x + 12, y + 38 + 17 * i, shortened(row, wide - 24, 11.5, mono), 11.5,
+                          fill="var(--ink)" if waits_ and not i else "var(--soft)", class_="mono" if mono else None))
     return tag("g", "".join(parts), class_="rank", opacity=None if waits_ else 0.72)
