@@ -85,7 +85,7 @@ def tensor(shape, rows, columns, owners, number, lay) -> tuple[list[str], float]
     m, n = (shape[d] if d is not None else 1 for d in (rows, columns))
     unit = BOX / max(m, n, 1)
     wide, tall = max(unit * n, 40.0), max(unit * m, 40.0)
-    left = 70 + (BOX - wide) / 2
+    left = 84 + (BOX - wide) / 2
     sx, sy = wide / max(n, 1), tall / max(m, 1)
     body = []
     for piece, ranks in owners.items():
@@ -105,8 +105,10 @@ def tensor(shape, rows, columns, owners, number, lay) -> tuple[list[str], float]
     if columns is not None:
         body.append(text(left + wide / 2, TOP + tall + 18, f"dim {columns}: {n}", 12.5, "middle", "var(--soft)"))
     if rows is not None:
-        body += [text(left - 10, TOP + tall / 2 - 8, f"dim {rows}:", 12.5, "end", "var(--soft)"),
-                 text(left - 10, TOP + tall / 2 + 8, m, 12.5, "end", "var(--soft)")]
+        words = f"dim {rows}: {m}"
+        lines = [words] if width_of(words, 12.5) <= left - 14 else [f"dim {rows}:", m]
+        body += [text(left - 10, TOP + tall / 2 + 16 * (i - (len(lines) - 1) / 2), row, 12.5, "end", "var(--soft)")
+                 for i, row in enumerate(lines)]
     body.append(text(left + wide / 2, TOP + tall + 38, "numbers: the ranks that hold the piece", 11.5, "middle", "var(--soft)"))
     return body, tall
 
