@@ -14,6 +14,7 @@ import numpy as np
 from minispore.common.errors import CollectiveError
 from minispore.communication.algorithms import ALGORITHMS
 from minispore.communication.algorithms.link import split
+from minispore.lab.draw.svg import plural
 from minispore.lab.symbolic_link import Exchange, Message, SymbolicLink, accumulate, check_yielded, digits, unit
 
 MOST_RANKS, MOST_ROUNDS = 64, 10_000
@@ -67,8 +68,8 @@ class Watched:
 
     def __repr__(self):
         state = f"{len(self.wrong)} elements wrong" if self.wrong else "complete"
-        return (f"{self.algorithm} on {self.ranks} ranks, {self.length} elements: {self.steps} steps, "
-                f"{len(self.messages)} messages, {state}")
+        run = f"{self.algorithm} on {plural(self.ranks, 'rank')}, {plural(self.length, 'element')}"
+        return f"{run}: {plural(self.steps, 'step')}, {plural(len(self.messages), 'message')}, {state}"
 
 
 def watch(algorithm: Callable, ranks: int = 4, length: int = 8, *, op: str = "", root: int = 0, node_size: int = 0) -> Watched:
