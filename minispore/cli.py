@@ -7,7 +7,13 @@ import sys
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     o = parser().parse_args(argv)
-    return o.command(o) or 0
+    try:
+        code = o.command(o) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:                     # `minispore … | head`: nobody wants to know more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13                         # as a shell says of SIGPIPE
 
 
 def parser() -> argparse.ArgumentParser:

@@ -112,12 +112,12 @@ def test_sums(answer):
 def test_same_bytes_fewer_messages(answer):
     """one AllReduce a bucket, and no value more than there are"""
     values = [int(np.prod(SHAPES[name], dtype=int)) for name in ORDER]
-    expected = [sum(values[i] for i in bucket) for bucket in greedy([4 * n for n in values], MOST)]
+    expected = [sum(values[i] for i in bucket) for bucket in planned(answer, [4 * n for n in values], MOST)]
     for rank, (_, calls, _) in enumerate(reduced(answer, 2, gradients=lambda r: {n: gradients_of(r)[n] for n in ORDER})):
         assert {op for op, _ in calls} == {"AllReduce"}, \
             f"rank {rank} should communicate by AllReduce only; it did {', '.join(op for op, _ in calls) or 'nothing'}"
         assert [count for _, count in calls] == expected, \
-            f"gradients of {values} values and most={MOST} bytes should go in {len(expected)} AllReduces of {expected} values; " \
+            f"gradients of {values} values and most={MOST} bytes should go in AllReduces of {expected} values, as you planned; " \
             f"rank {rank} made {len(calls)}, of {[count for _, count in calls]}"
 
 

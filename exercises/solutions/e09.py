@@ -29,7 +29,7 @@ def plan_buckets(sizes, most):
     ### BEGIN SOLUTION
     buckets, room = [], -1
     for i, size in enumerate(sizes):
-        if size > room or not buckets:
+        if size > room:
             buckets.append([])
             room = most
         buckets[-1].append(i)

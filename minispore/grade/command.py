@@ -1,5 +1,4 @@
 """The command `minispore grade`: for a learner's own folder, one file, or a class."""
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -41,9 +40,8 @@ def main(o) -> int:
         for kind, write in WRITERS.items():
             if path := getattr(o, kind):
                 put(path, write(graded))
-    except BrokenPipeError:                     # `minispore grade … | head`: nobody wants to know more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13                         # as a shell says of SIGPIPE
+    except BrokenPipeError:
+        raise                                   # nobody reads the standard output any more: cli.py ends quietly
     except (Asked, ValueError, FileNotFoundError) as e:
         print(f"minispore grade: {e}", file=sys.stderr)
         return 2

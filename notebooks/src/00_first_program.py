@@ -51,8 +51,8 @@ print("and got   ", job[2].total)
 job.mine
 
 # %% [markdown]
-# `job[2].mine` is rank 2's variable, `job.mine` is the list over all ranks. Note that there are four different arrays with the name
-# `mine`: no rank sees another's variables. If rank 0 wants something that rank 1 has, rank 1 must send it.
+# `job[2].mine` is rank 2's variable, `job.mine` is the list over all ranks. Note that there are four different arrays with the
+# name `mine`: no rank sees another's variables. If rank 0 wants something that rank 1 has, rank 1 must send it.
 #
 # ## Who sent what to whom
 #
@@ -140,8 +140,8 @@ draw.links(everybody.records)
 # | the ring | 4·6 = 24<!--= 4*6 --> | 24<!--= 4*6 -->·16<!--= 2*8 --> = 384<!--= 24*16 --> | 96<!--= 6*16 --> |
 #
 # The ring sends more messages, and half the bytes. With 8 ranks the first way has each rank send 448<!--= 7*64 --> bytes, the
-# second 112<!--= 2*7*8 -->. With long rows this is all that counts, and a network's gradient is a very long row. How the ring does
-# it is chapter 04.
+# second 112<!--= 2*7*8 -->. With long rows this is all that counts, and a network's gradient is a very long row. How the ring
+# does it is chapter 04.
 #
 # ## More than sums
 #
@@ -217,8 +217,9 @@ assert len(job.messages()) == 24
 print(job.records[0].table())
 
 # %% [markdown]
-# The ring, message by message as before. (There are pauses in the first round, in which processes load the code that adds.) Now the notes went through *MPI* (消息传递接口), the library that carries messages between
-# the processes of a cluster. You didn't install it by hand, it came with minispore.
+# The ring, message by message as before. (There are pauses in the first round, in which processes load the code that adds.) Now
+# the notes went through *MPI* (消息传递接口), the library that carries messages between the processes of a cluster. You didn't
+# install it by hand, it came with minispore.
 #
 # Outside a notebook you would put the cell into `first.py` and type `msrun --worker_num=4 first.py`.
 #
@@ -277,9 +278,10 @@ print(absent.error)
 #
 # - `init()`, `get_rank()` and `get_group_size()` are **in MindSpore** `mindspore.communication.init`, `get_rank` and
 #   `get_group_size`. The three lines mean the same.
-# - `communicator().all_reduce(x)` is for numpy arrays, to look at. **In MindSpore this is** the op `ops.AllReduce()`, which you can
-#   put into a network; minispore has it, too.
-# - `msrun --worker_num=4 first.py` **is in MindSpore** the command of the same name, with the same options.
+# - `communicator().all_reduce(x)` is for numpy arrays, to look at. **In MindSpore this is** the op `ops.AllReduce()`, which you
+#   can put into a network; minispore has it, too.
+# - `msrun --worker_num=4 first.py` **is in MindSpore** the command of the same name. There, say `--local_worker_num=4` as well:
+#   it stands for the ranks on this machine, and is 8 if nothing is said. minispore takes both.
 # - A script that says `import mindspore as ms` runs here as it is: where MindSpore isn't installed, the name finds minispore.
 #
 # ## Pitfalls

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 01 · Ops and gradients
 #
-# After this chapter you can say what happens between `loss(x)` and its gradient, define an op of your own that differentiates, and
-# check any gradient without trusting anybody. Forty minutes; chapter 00 comes before.
+# After this chapter you can say what happens between `loss(x)` and its gradient, define an op of your own that differentiates,
+# and check any gradient without trusting anybody. Forty minutes; chapter 00 comes before.
 
 # %%
 import numpy as np
@@ -31,9 +31,9 @@ print("gradient:", ms.grad(f)(x))
 # %% [markdown]
 # How does it know? And is it right?
 #
-# A *tensor* (张量) is what you know as an array: numbers, a shape, a dtype. `f` takes one and returns another, with a single number in
-# it. The *gradient* (梯度) has a number for each element of `x`: how much `f` grows if this element grows by a little. So let's push the
-# first element by a little and see:
+# A *tensor* (张量) is what you know as an array: numbers, a shape, a dtype. `f` takes one and returns another, with a single
+# number in it. The *gradient* (梯度) has a number for each element of `x`: how much `f` grows if this element grows by a little.
+# So let's push the first element by a little and see:
 
 # %%
 h = 1e-6
@@ -83,8 +83,8 @@ graphs = {name: trace_call(function, x) for name, function in functions.items()}
 explore(draw.graph, program=graphs)
 
 # %% [markdown]
-# The gradient is made of the same kind of ops: Mul, Sub, Add and the like. There is nothing special in it. So it can be differentiated
-# once more, compiled and, from chapter 08 on, cut and spread over many ranks like any other computation.
+# The gradient is made of the same kind of ops: Mul, Sub, Add and the like. There is nothing special in it. So it can be
+# differentiated once more, compiled and, from chapter 08 on, cut and spread over many ranks like any other computation.
 #
 # ## An op knows two things
 #
@@ -112,11 +112,11 @@ print(signed_square(x))
 print(ms.grad(lambda x: ops.sum(signed_square(x)))(x))
 
 # %% [markdown]
-# `gradient` gets the input, the output and `dout`: how much the loss grows if this *output* grows by a little. It answers how much
-# the loss grows if the *input* does. That is the chain rule (链式法则) for one op, and the only calculus in the whole library.
+# `gradient` gets the input, the output and `dout`: how much the loss grows if this *output* grows by a little. It answers how
+# much the loss grows if the *input* does. That is the chain rule (链式法则) for one op, and the only calculus in the whole library.
 #
-# `rule` and `infer` were not needed for this. They are for later: `infer` tells shapes before anything is computed, and `rule` how the
-# op may be split over ranks. An op that says these things is a *primitive* (算子).
+# `rule` and `infer` were not needed for this. They are for later: `infer` tells shapes before anything is computed, and `rule`
+# how the op may be split over ranks. An op that says these things is a *primitive* (算子).
 #
 # Is our gradient right? The finite differences of all elements, as above, are in the laboratory:
 
@@ -161,8 +161,8 @@ assert np.allclose(gradient(lambda x: ops.sum(signed_square(ops.exp(x)) / x), x)
 
 # %% [markdown]
 # This is *reverse-mode automatic differentiation* (反向自动微分). Look at the line with `back[v] + grad`: `x` is used twice in `f`,
-# once by Tanh and once by Mul, and what comes back from both is added. Later chapters add gradients of many ranks for the same reason:
-# all of them used the same weights.
+# once by Tanh and once by Mul, and what comes back from both is added. Later chapters add gradients of many ranks for the same
+# reason: all of them used the same weights.
 #
 # The library's own version (`minispore/graph/differentiate.py`) has about the same lines, and some for outputs that nobody uses.
 #
@@ -186,8 +186,8 @@ hint("e01", 1)
 # %% [markdown]
 # ## A network
 #
-# Weights have to live somewhere. A *cell* (单元, Cell) is a function with *parameters* (参数): it makes its parts in `__init__` and uses
-# them in `construct`. This one shall tell whether a point lies inside a circle:
+# Weights have to live somewhere. A *cell* (单元, Cell) is a function with *parameters* (参数): it makes its parts in `__init__` and
+# uses them in `construct`. This one shall tell whether a point lies inside a circle:
 
 # %%
 class Net(nn.Cell):
@@ -230,13 +230,13 @@ right = (net(points).argmax(1) == inside).astype(ms.float32).mean()
 print(f"right: {100 * float(right):.0f} %")
 
 # %% [markdown]
-# Everything you know about training is in these lines, and there is nothing parallel in them. From chapter 05 on, the same lines run
-# on many ranks.
+# Everything you know about training is in these lines, and there is nothing parallel in them. From chapter 05 on, the same
+# lines run on many ranks.
 #
 # ## The loss, and numbers that are too large
 #
-# `ops.cross_entropy` compares the network's outputs, the *logits*, with the right class: -log(exp(z_right) / Σ exp(z)). Written down as
-# it is said:
+# `ops.cross_entropy` compares the network's outputs, the *logits*, with the right class: -log(exp(z_right) / Σ exp(z)). Written
+# down as it is said:
 
 # %%
 def as_it_is_said(z, right):
@@ -266,8 +266,9 @@ hint("e02", 1)
 # %% [markdown]
 # ## Two ways to run
 #
-# So far each op ran when Python came to it. MindSpore calls this PYNATIVE_MODE (动态图). In GRAPH_MODE (静态图), or with `ms.jit`, Python
-# runs only once, with tensors that have a shape but no values. It leaves the graph, and the graph then runs without Python:
+# So far each op ran when Python came to it. MindSpore calls this PYNATIVE_MODE (动态图). In GRAPH_MODE (静态图), or with `ms.jit`,
+# Python runs only once, with tensors that have a shape but no values. It leaves the graph, and the graph then runs without
+# Python:
 
 # %%
 @ms.jit
@@ -280,8 +281,9 @@ print(g(x))
 print(g(x))
 
 # %% [markdown]
-# The second call printed no line of Python's. That is faster. It is also what makes parallel training from a single program possible:
-# whoever has the whole graph can cut it up. The price: Python can't look at values that aren't there yet (see the pitfalls).
+# The second call printed no line of Python's. That is faster. It is also what makes parallel training from a single program
+# possible: whoever has the whole graph can cut it up. The price: Python can't look at values that aren't there yet (see the
+# pitfalls).
 #
 # ## Quiz
 #
@@ -292,8 +294,8 @@ print(g(x))
 #
 # <details><summary>Why is <code>gradient</code> written with ops, and <code>forward</code> with numpy?</summary>
 #
-# `forward` is where numbers are really computed, so any library of arrays will do. What `gradient` does must get into the graph, or it
-# could be neither differentiated again nor compiled nor split.
+# `forward` is where numbers are really computed, so any library of arrays will do. What `gradient` does must get into the
+# graph, or it could be neither differentiated again nor compiled nor split.
 # </details>
 #
 # <details><summary>x is (8, 3) and w is (3, 4), in <code>x @ w</code>. Which shapes has dout, and which the two gradients?</summary>
@@ -308,10 +310,10 @@ print(g(x))
 #
 # ## In MindSpore
 #
-# - `Tensor`, `Parameter`, `nn.Cell` with `construct`, `ms.grad` and `ms.value_and_grad` **are in MindSpore** the same, under the same
-#   names.
-# - Our class of an op with its gradient **is in MindSpore** a primitive in C++ with a backward rule (`bprop`) in a place of its own. For
-#   a gradient of your own in Python, both have `bprop` in a Cell.
+# - `Tensor`, `Parameter`, `nn.Cell` with `construct`, `ms.grad` and `ms.value_and_grad` **are in MindSpore** the same, under
+#   the same names.
+# - Our class of an op with its gradient **is in MindSpore** a primitive in C++ with a backward rule (`bprop`) in a place of its
+#   own. For a gradient of your own in Python, both have `bprop` in a Cell.
 # - What `rule` says in one line **is in MindSpore** a C++ class for each op, its *OperatorInfo*.
 # - `trace_call(f, x).show()` **is in MindSpore** the IR file that `set_context(save_graphs=True)` writes.
 #

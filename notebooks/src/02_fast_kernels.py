@@ -64,13 +64,13 @@ print(f"first call  {(time.perf_counter() - begin) * 1e3:8.2f} ms")
 assert np.allclose(out, a @ b)
 by_numba = seconds(compiled, a, b, out)
 print(f"later calls {by_numba * 1e3:8.2f} ms, {by_python / by_numba:,.0f} times as fast as Python")
-assert by_numba < by_python
 
 # %% [markdown]
-# `numba.njit` makes *machine code* (机器码) of a Python function. A function of loops over arrays, made to be compiled, is a *kernel* (核函数).
+# `numba.njit` makes *machine code* (机器码) of a Python function. A function of loops over arrays, made to be compiled, is a
+# *kernel* (核函数).
 #
 # The first call is slow: it compiles. That is *just-in-time compilation* (即时编译, JIT). Only at the call does Numba know what the
-# arguments are, and it makes a version for each combination of dtypes and dims it meets, a *signature* (签名):
+# arguments are, and it makes a version for each combination of dtypes, dims and orders in memory it meets, a *signature* (签名):
 
 # %%
 compiled(*squares(8, np.float32))
@@ -88,8 +88,8 @@ times = {"Python": [seconds(columns, *squares(n), times=1) for n in sizes],
 draw.curves(times, x=sizes, xlabel="rows and columns", ylabel="seconds", log=True)
 
 # %% [markdown]
-# Numba's line lies far below Python's, and there is still room below. We do n·n·n multiplications and so does numpy. Where does the
-# time go?
+# Numba's line lies far below Python's, and there is still room below. We do n·n·n multiplications and so does numpy. Where does
+# the time go?
 #
 # ## It is about memory
 #
@@ -116,12 +116,12 @@ for name, kernel in {"columns": compiled, "rows": rows}.items():
     print(f"{name:<8} {seconds(kernel, a, b, out) * 1e3:7.1f} ms")
 
 # %% [markdown]
-# Not one multiplication less, and many times as fast. In memory a matrix lies row by row. `columns` walks down a column of `b`: from
-# each number to the next it jumps over a whole row. `rows` walks along rows, and the next number is always the neighbour.
+# Not one multiplication less, and many times as fast. In memory a matrix lies row by row. `columns` walks down a column of `b`:
+# from each number to the next it jumps over a whole row. `rows` walks along rows, and the next number is always the neighbour.
 #
-# That matters because a processor computes faster than memory delivers. It keeps what it has touched lately in a small fast memory,
-# the *cache* (缓存). What is found there costs little. What isn't must be *loaded*, and memory never hands over a single number but a
-# *line* (缓存行) of neighbours, eight float64 at once.
+# That matters because a processor computes faster than memory delivers. It keeps what it has touched lately in a small fast
+# memory, the *cache* (缓存). What is found there costs little. What isn't must be *loaded*, and memory never hands over a single
+# number but a *line* (缓存行) of neighbours, eight float64 at once.
 #
 # We can't look into the real cache. But we can run the loops as plain Python, on arrays that write down each element that is
 # touched, and play the cache ourselves. Here a line has four numbers. Move the slider, for both orders:
@@ -140,9 +140,9 @@ def watch_cache(touch, order, cache):
 explore(watch_cache, touch=(20, max(map(len, walks.values()))), order=["columns", "rows"], cache=[16, 12, 24, 48])
 
 # %% [markdown]
-# Go to the last touch and compare the loads. `columns` loads a line for one number of it, and when it comes for the next, the line is
-# gone. `rows` uses up a line before it takes another. With a cache that holds everything (48<!--= 3*4*4 -->) the two are equal: each
-# line is loaded once. So what a loop costs depends on how soon it comes back to what it has.
+# Go to the last touch and compare the loads. `columns` loads a line for one number of it, and when it comes for the next, the
+# line is gone. `rows` uses up a line before it takes another. With a cache that holds everything (48<!--= 3*4*4 -->) the two
+# are equal: each line is loaded once. So what a loop costs depends on how soon it comes back to what it has.
 #
 # Larger, with real lines of eight:
 
@@ -158,23 +158,24 @@ assert counts["columns"][2] > 5 * counts["rows"][2] and loads(walks["rows"], 144
 draw.curves(counts, x=caches, xlabel="numbers the cache holds", ylabel="loads", log=True)
 
 # %% [markdown]
-# `rows` is far better. But it, too, begins again with all of `b` for each row of `out`, and its line doesn't fall to the bottom before
-# the cache holds `b` and some more. A thousand by a thousand float64 are 8 MB<!--= 1000*1000*8/1e6 -->; no fast cache holds that.
+# `rows` is far better. But it, too, begins again with all of `b` for each row of `out`, and its line doesn't fall to the bottom
+# before the cache holds `b` and some more. A thousand by a thousand float64 are 8 MB<!--= 1000*1000*8/1e6 -->; no fast cache
+# holds that.
 #
 # ## Tiles
 #
-# The way out: do as much as you can with what you have, before you fetch something else. Cut all three matrices into *tiles* (分块)
-# of t by t. Take one tile of `a`, one of `b` and one of `out`, which fit into the cache together, and do all that can be done with
-# these: t·t·t multiplications for at most 3·t·t numbers.
+# The way out: do as much as you can with what you have, before you fetch something else. Cut all three matrices into
+# *tiles* (分块) of t by t. Take one tile of `a`, one of `b` and one of `out`, which fit into the cache together, and do all that
+# can be done with these: t·t·t multiplications for at most 3·t·t numbers.
 #
-# Let's count numbers now, not lines. There are (n/t)³ such products of tiles. If the tile of `out` stays until it is finished, each
-# needs 2·t·t new numbers, and `out` is loaded once:
+# Let's count numbers now, not lines. There are (n/t)³ such products of tiles. If the tile of `out` stays until it is finished,
+# each needs 2·t·t new numbers, and `out` is loaded once:
 #
 # (n/t)³ · 2·t² + n² = (2·n/t + 1) · n²
 #
-# For n = 24<!--= 24 --> and t = 6 this is 5,184<!--= (2*24//6 + 1) * 24**2 -->, and the cache has to hold little more than three tiles.
-# With a cache of 144<!--= 4*6*6 --> numbers, `rows` loads n³ + 2·n² = 14,976<!--= 24**3 + 2*24**2 --> of them. Twice the tile, half
-# the loads.
+# For n = 24<!--= 24 --> and t = 6 this is 5,184<!--= (2*24//6 + 1) * 24**2 -->, and the cache has to hold little more than
+# three tiles. With a cache of 144<!--= 4*6*6 --> numbers, `rows` loads n³ + 2·n² = 14,976<!--= 24**3 + 2*24**2 --> of them.
+# Twice the tile, nearly half the loads.
 #
 # ## Exercise E3: a matrix product in tiles
 #
@@ -190,9 +191,9 @@ check("e03")
 hint("e03", 1)
 
 # %% [markdown]
-# Did it get faster, too? Perhaps a little, perhaps not: a processor of today sees a row coming and fetches it before it is asked for,
-# so that `rows` waits less than the count says. Where there is no such help, tiles are all there is: a GPU or an NPU has a small
-# memory beside each core, and every product of matrices on it is made of tiles. So is the one inside numpy.
+# Did it get faster, too? Perhaps a little, perhaps not: a processor of today sees a row coming and fetches it before it is
+# asked for, so that `rows` waits less than the count says. Where there is no such help, tiles are all there is: a GPU or an NPU
+# has a small memory beside each core, and every product of matrices on it is made of tiles. So is the one inside numpy.
 #
 # ## Small print of fast loops
 #
@@ -217,12 +218,12 @@ for kernel in add_at, add_slice:
     print(f"{kernel.__name__:<10} {seconds(kernel, x, y, 100, 10_000, times=20) * 1e6:6.1f} µs")
 
 # %% [markdown]
-# In Python, `x[-1]` is the last element. So with every `x[start + i]` the machine code must ask whether the index is negative, and as
-# long as it asks it can't take eight or sixteen numbers at a time (*SIMD*, 向量化). In a slice, `i` counts from 0 up, and Numba sees
-# that it is never negative. Slice first, then index.
+# In Python, `x[-1]` is the last element. So with every `x[start + i]` the machine code must ask whether the index is negative,
+# and as long as it asks it can't take eight or sixteen numbers at a time (*SIMD*, 向量化). In a slice, `i` counts from 0 up, and
+# Numba sees that it is never negative. Slice first, then index.
 #
-# And sums. A sum must be taken in the order that is written, since rounding depends on it, and one after the other is slow. You can
-# allow another order:
+# And sums. A sum must be taken in the order that is written, since rounding depends on it, and one after the other is slow. You
+# can allow another order:
 
 # %%
 def total(x):
@@ -239,13 +240,13 @@ for name, kernel in {"in order": in_order, "any order": any_order}.items():
 print(f"in float64 {'':>9}   {x.sum(dtype=np.float64):.3f}")
 
 # %% [markdown]
-# Don't write `fastmath=True` instead of the two words: it also promises that no NaN and no infinity ever comes, and then a training
-# that goes wrong may not show it.
+# Don't write `fastmath=True` instead of the two words: it also promises that no NaN and no infinity ever comes, and then a
+# training that goes wrong may not show it.
 #
 # ## Several cores
 #
-# `prange` shares the rounds of a loop out over the cores. Such a kernel gets a process of its own here, with `%%msrun -n 1`. You will
-# see why.
+# `prange` shares the rounds of a loop out over the cores. Such a kernel gets a process of its own here, with `%%msrun -n 1`.
+# You will see why.
 
 # %%
 # !%%msrun -n 1
@@ -285,14 +286,14 @@ right = own_totals(x) == len(x)
 assert job[0].right
 
 # %% [markdown]
-# Four million ones, and the first kernel may find fewer: two cores read the same total, both add their one, both write it back, and one
-# of the two is lost. That is a *race* (竞争). With one core there is none, so such a mistake may hide on your machine. The second
-# kernel is right: `total += …` on a plain number is a *reduction* (归约), which Numba knows.
+# Four million ones, and the first kernel may find fewer: two cores read the same total, both add their one, both write it back,
+# and one of the two is lost. That is a *race* (竞争). With one core there is none, so such a mistake may hide on your machine.
+# The second kernel is right: `total += …` on a plain number is a *reduction* (归约), which Numba knows.
 #
 # You have met this before. It is an AllReduce: everybody has a part of the sum, and no two write to the same place.
 #
-# Now why the process of its own. Thread ranks are threads, and Numba's cores are threads, too. The simplest of Numba's ways to share work
-# out can't be used from two threads at once:
+# Now why the process of its own. Thread ranks are threads, and Numba's cores are threads, too. The simplest of Numba's ways to
+# share work out can't be used from two threads at once:
 
 # %%
 # !%%msrun -n 1 --env NUMBA_THREADING_LAYER=workqueue --env NUMBA_NUM_THREADS=2 --may-fail
@@ -329,9 +330,9 @@ assert job.exit_code != 0
 print(job)
 
 # %% [markdown]
-# The process is gone, with all its variables. Here it was one that we could spare; in a notebook it would have been the kernel with all
-# your work. So: **no `parallel=True` next to thread ranks.** minispore's own kernels are never `parallel`: with a rank for each core
-# the cores are busy already.
+# The process is gone, with all its variables. Here it was one that we could spare; in a notebook it would have been the kernel
+# with all your work. So: **no `parallel=True` next to thread ranks.** minispore's own kernels are never `parallel`: with a rank
+# for each core the cores are busy already.
 #
 # ## When a kernel is wrong
 #
@@ -354,8 +355,8 @@ differences(x, out)
 print("without checks:", out)
 
 # %% [markdown]
-# The last difference is made of something that was never in `x`. If it had been written instead of read, it might have destroyed another array, and the crash would come
-# much later. The same script once more, with one variable in the environment:
+# The last difference is made of something that was never in `x`. If it had been written instead of read, it might have
+# destroyed another array, and the crash would come much later. The same script once more, with one variable in the environment:
 
 # %%
 # !%%msrun -n 1 --env NUMBA_DISABLE_JIT=1 --may-fail
@@ -377,13 +378,14 @@ differences(x, out)
 assert job.error is not None
 
 # %% [markdown]
-# `NUMBA_DISABLE_JIT=1` makes `njit` do nothing: the loops run as ordinary Python, with every check, with `print`, with a debugger. For a
-# kernel that is compiled already, `kernel.py_func` is the Python function. And `numba.njit(boundscheck=True)` compiles with checks.
+# `NUMBA_DISABLE_JIT=1` makes `njit` do nothing: the loops run as ordinary Python, with every check, with `print`, with a
+# debugger. For a kernel that is compiled already, `kernel.py_func` is the Python function. And `numba.njit(boundscheck=True)`
+# compiles with checks.
 #
 # ## Compiled once, for all
 #
-# The compiled code is lost when the process ends, unless `cache=True` lets Numba keep it in a file. This script runs twice, as two
-# processes:
+# The compiled code is lost when the process ends, unless `cache=True` lets Numba keep it in a file. This script runs twice, as
+# two processes:
 
 # %%
 import subprocess
@@ -418,9 +420,9 @@ print(*said, sep="")
 assert "compiled" in said[0] and "found" in said[1]
 
 # %% [markdown]
-# Four ranks that start together would compile the same kernel four times, at the same time, and get in each other's way. minispore lets one
-# of them compile; the others wait and load. Its kernels (`minispore/device/kernels`) are marked `@kernel`, a small thing around `njit` that
-# sees to this, and to this:
+# Four ranks that start together would compile the same kernel four times, at the same time, and get in each other's way.
+# minispore lets one of them compile; the others wait and load. Its kernels (`minispore/device/kernels`) are marked `@kernel`, a
+# small thing around `njit` that sees to this, and to this:
 
 # %%
 from minispore.device.kernels.jit import kernel
@@ -496,7 +498,7 @@ for wrong in (lambda: unknown(np.ones(3))), (lambda: changing(3)), (lambda: exec
         raise AssertionError("this was to fail")
 
 # %% [markdown]
-# - `TypingError`: read the first lines, and the line number, which counts within the cell. Numba knows loops, arithmetic, tuples and
-#   a good part of numpy.
-# - `cannot cache`: code that stands in no file, as in `exec`. In a cell `cache=True` works, but with every change of the cell another
-#   file is kept. Put kernels that you want to keep into a module, a `.py` file beside the notebook.
+# - `TypingError`: read the first lines, and the line number, which counts within the cell. Numba knows loops, arithmetic,
+#   tuples and a good part of numpy.
+# - `cannot cache`: code that stands in no file, as in `exec`. In a cell `cache=True` works, but with every change of the cell
+#   another file is kept. Put kernels that you want to keep into a module, a `.py` file beside the notebook.

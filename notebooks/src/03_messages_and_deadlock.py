@@ -11,7 +11,7 @@ import numpy as np
 
 from minispore.communication import communicator, get_record, init
 from minispore.communication.hang import report
-from minispore.lab import check, draw, explore, fast, hint, ranks
+from minispore.lab import check, draw, explore, hint, ranks
 
 # !%load_ext minispore.lab
 
@@ -131,7 +131,7 @@ draw.waits(swap.records)
 #
 # The picture has an arrow from each rank that waits to the rank it waits for. It is called the *wait-for graph* (等待图).
 # Follow the arrows: if you come back to where you began, nobody on your way can ever go on. Such a circle is a *deadlock*
-# (死锁), and there is no deadlock without one.
+# (死锁).
 #
 # Larger circles work the same way. Here each rank shifts a number to its right neighbour. `first` are the ranks that send
 # before they receive:
@@ -200,9 +200,9 @@ theirs = comm.receive((1,), "float64", source=other).wait()
 comm.send(np.array([comm.rank + 1.0]), to=other)
 
 # %% [markdown]
-# A rank that waits for `MINISPORE_TIMEOUT` seconds without hearing anything gives up. That is a *time-out* (超时). Here we
-# made it 1 second; without that it is a minute. (`--timeout` is the job's: it is ended then, waiting or not.) The error has a line for each rank, with the line of the script where it
-# stands, so you see the circle in the text.
+# A rank that waits for `MINISPORE_TIMEOUT` seconds without hearing anything gives up. That is a *time-out* (超时). Here we made
+# it 1 second; without that it is a minute. (`--timeout` is the job's: it is ended then, waiting or not.) The error has a line
+# for each rank, with the line of the script where it stands, so you see the circle in the text.
 #
 # When ranks end, their records stay beside their logs. From these the shell command `minispore hang LOGDIR` finds out
 # the same, also for a job that somebody killed, or that still hangs. In the notebook:
@@ -257,8 +257,8 @@ draw.waits(swap.records)
 # | `handle.wait()` after `receive` | give me the array | the sender |
 # | `handle.wait()` after `send` | until it is on its way | the receiver, if the message is large |
 #
-# A program hangs exactly if the arrows "waits for" have a circle, or end at a rank that has ended. There are three ways to
-# be sure that they don't:
+# A program hangs exactly if the arrows "waits for" have a circle (a deadlock), or end at a rank that has ended. There are three
+# ways to be sure that there is no circle:
 #
 # 1. Begin all sends and receives, then wait.
 # 2. An order without a circle: even ranks send first, odd ranks receive first.
@@ -301,7 +301,7 @@ draw.timeline(shifted.records)
 #
 # <details><summary>Answer</summary>
 # No. The arrows end at a rank that can still go on. When rank 2 sends, rank 1 goes on, then rank 0. It only becomes a
-# deadlock when rank 2 waits for one of the two, or ends without having sent.
+# deadlock when rank 2 waits for one of the two. If it ends without having sent, there is no circle, but they wait in vain, too.
 # </details>
 #
 # **2.** On 4 ranks, even ranks send first and then receive, odd ranks the other way round. All sends wait for their receive.

@@ -139,15 +139,16 @@ for p in range(2, 9):
 # | AllGather | $p-1$ | $p(p-1)$ | $\frac{p-1}{p}$ |
 # | AllReduce | $2(p-1)$ | $2p(p-1)$ | $2\,\frac{p-1}{p}$ |
 #
-# Less isn't possible. Each rank must send its numbers out, and must receive the sum of the others' (Patarasuk and Yuan, 2009).
+# Fewer bytes for the rank that sends most aren't possible (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
+# clusters of workstations", 2009). Fewer steps are, as you'll see.
 #
 # The gradients of a network with 25 million<!--= 25 --> parameters in float32 are 100 MB<!--= 25*4 -->. On 4 ranks each one sends
 # 150 MB<!--= 100*2*3/4 --> a step, on 64 ranks<!--= 64 --> 196.9 MB<!--= 100*2*63/64 -->.
 #
 # ## Exercise E6: any length
 #
-# Put the second half behind the first. And mind the chunks: 10<!--= 10 --> numbers on 4 ranks can't be cut evenly, and of 2 numbers
-# on 4 ranks some chunks are empty.
+# Put the second half behind the first. And mind the chunks: 10<!--= 10 --> numbers on 4 ranks can't be cut evenly, and of 2
+# numbers on 4 ranks some chunks are empty.
 
 # %% tags=["exercise"]
 # !%%exercise e06
@@ -178,8 +179,8 @@ def tree(step, ranks):
 explore(tree, step=(0, 6), ranks=[2, 4, 5, 8]).set(ranks=8)
 
 # %% [markdown]
-# On 8 ranks the tree takes 6 steps<!--= 2*3 -->, the ring takes 14<!--= 2*(8-1) -->. But the tree sends the whole array in each of
-# them. So the ring has few bytes, the tree few messages:
+# On 8 ranks the tree takes 6 steps<!--= 2*3 -->, the ring takes 14<!--= 2*(8-1) -->. But the tree sends the whole array in each
+# of them. So the ring has few bytes, the tree few messages:
 #
 # | AllReduce by | seconds |
 # |---|---|
@@ -339,8 +340,8 @@ print(f"so on 8 such ranks a tree would be faster below {cost.crossover('tree', 
 # **1.** Twice as many ranks, the same array. Does a ring AllReduce take twice as long?
 #
 # <details><summary>Answer</summary>
-# For a small array yes, nearly: there are twice as many steps, and each costs α. For a large one no: the bytes a rank sends
-# grow from 2(p−1)/p to a little more, and stay below twice the array.
+# For a small array yes, and a little more: 2(2p−1) steps instead of 2(p−1), and each costs α. For a large one no: the bytes a
+# rank sends grow from 2(p−1)/p to a little more, and stay below twice the array.
 # </details>
 #
 # **2.** Why are all sums the same on all ranks, to the last bit, although floats are rounded?
@@ -369,9 +370,9 @@ print(f"so on 8 such ranks a tree would be faster below {cost.crossover('tree', 
 # - `communicator().all_reduce(x)` **in MindSpore is** the op `ops.AllReduce(op=ops.ReduceOp.SUM)`, or
 #   `mint.distributed.all_reduce(x)`, in place.
 # - The halves **are** `ops.ReduceScatter` and `ops.AllGather`. Optimizer parallel uses them one by one.
-# - The algorithm **is** chosen by HCCL (Ascend) or NCCL (GPU): the variables `HCCL_ALGO` and `NCCL_ALGO` name it, `ring` and
-#   `tree` among them. In minispore it is `MINISPORE_ALGORITHM=tree`, and a table that you can measure yourself with
-#   `minispore bench collectives --save`.
+# - The algorithm **is** chosen by HCCL (Ascend) or NCCL (GPU). Variables can name it: `HCCL_ALGO` for each level of the
+#   network, `NCCL_ALGO`, with `ring` and `tree`. In minispore it is `MINISPORE_ALGORITHM=tree`, and a table that you can
+#   measure yourself with `minispore bench collectives --save`.
 #
 # ## Pitfalls, with their errors
 
@@ -393,8 +394,8 @@ for program in (other_length, other_dtype):
     print(f"{program.__name__}: {failed.error}\n")
 
 # %% [markdown]
-# - **Another length** on some rank: the last batch of an epoch is shorter there, or its layer has another size. The ranks then cut
-#   their arrays into different chunks; nothing good could come of it.
+# - **Another length** on some rank: the last batch of an epoch is shorter there, or its layer has another size. The ranks then
+#   cut their arrays into different chunks; nothing good could come of it.
 # - **Another dtype**: one rank runs in mixed precision, the others don't.
 # - **Another result than on one rank**, in the last digits: $(a + b) + c$ and $a + (b + c)$ are rounded differently. That is no
 #   mistake. Compare with a tolerance, or in float64 as chapter 05 does.

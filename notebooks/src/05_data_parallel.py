@@ -108,8 +108,9 @@ for rank in range(4):
 
 # %% [markdown]
 # Ten rows on four ranks make three rows each, so two of them come twice. In training that is a small error in one batch an
-# epoch; `batch(…, drop_remainder=True)` leaves such a batch out. Note also that rank $r$ reads the rows $r$, $r+4$, $r+8$: with
-# shards of this kind, the ranks' first batches together are the first batch of one machine.
+# epoch. `batch(…, drop_remainder=True)` leaves it out, unless the batches cut a shard without remainder. Note also that rank
+# $r$ reads the rows $r$, $r+4$, $r+8$: with shards of this kind, the ranks' first batches together are the first batch of one
+# machine.
 #
 # **2. A sum instead of a mean.** If the loss *adds* over the rows, the ranks' gradients must be added and not averaged. And the
 # reverse: if it is a mean and you only add, the step is four times too long on four ranks. Which it shall be, the parallel
@@ -358,7 +359,8 @@ print(f"two processes are {two[0].speed / one[0].speed:.2f} times as fast as one
 # - **Communication.** AllReduce of $n$ bytes by a ring takes about $2 \frac{p-1}{p} n \beta$ seconds (chapter 04), however
 #   small the shards are. More ranks mean less computing on each, and the same to send.
 # - **Waiting.** A step ends when the slowest rank is done. Part of what counts as communication is waiting for it.
-# - **Small pieces.** 128<!--= 256//2 --> rows don't take half of the time of 256<!--= 2*128 -->: some work is there for each call.
+# - **Small pieces.** 128<!--= 256//2 --> rows don't take half of the time of 256<!--= 2*128 -->: some work is there for each
+#   call.
 #
 # So data parallel pays when there is much computing for each byte of gradient: large shards, convolutions. Often people let the
 # batch grow with the number of ranks, so that the shards stay large. That is another training then: fewer steps, and the
@@ -379,8 +381,9 @@ print(f"two processes are {two[0].speed / one[0].speed:.2f} times as fast as one
 #
 # <details><summary>Why do ranks send gradients and not their new weights?</summary>
 #
-# With plain SGD the mean of the new weights would be the same. With momentum or Adam each rank has a state of its own; that
-# would have to be averaged as well, and Adam isn't linear: the mean of the updates isn't the update of the mean.
+# With SGD the mean of the new weights would be the same, also with momentum: both are linear in the gradient. Adam isn't, it
+# divides by the root of a mean of squares: the mean of the ranks' updates isn't the update of the mean. Also, weights are sent
+# after the step, gradients while the rest of them is still computed.
 # </details>
 #
 # <details><summary>A rank prints its loss. Is it the loss of the batch?</summary>

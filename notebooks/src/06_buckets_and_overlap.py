@@ -198,8 +198,8 @@ draw.curves({f"α = {alpha} ms": [ends(s, alpha) for s in sizes] for alpha in be
 
 # %% [markdown]
 # The dearer a beginning, the larger the best bucket. The curves are flat around the best: a size of twice the best costs
-# little. The ends of the curves cost much. That is why libraries take a fixed size. minispore makes about four
-# buckets, each of 1 to 25<!--= minispore.communication.buckets.MOST --> MB; MindSpore's mode "auto" says
+# little. The ends of the curves cost much. That is why libraries take a fixed size. In minispore a bucket may hold a quarter of
+# all gradients, but at least 1 and at most 25<!--= minispore.communication.buckets.MOST --> MB; MindSpore's mode "auto" says
 # 64<!--= minispore.communication.buckets.AUTO --> MB.
 #
 # ## See it in the graph
@@ -323,7 +323,8 @@ for micro, each in ((1, False), (4, False), (4, True)):
 # ## Quiz
 # <details><summary>All gradients of your network are 3 MB. How many buckets does minispore make, and why?</summary>
 #
-# Three at most: a bucket may have 1 MB where a quarter of all would be less. Below 1 MB $\alpha$ is felt beside the bytes.
+# About three: a bucket may have 1 MB where a quarter of all would be less. (More, if the gradients don't fill it: two of 0.6 MB
+# don't fit into one.) Below 1 MB $\alpha$ is felt beside the bytes.
 # </details>
 #
 # <details><summary>Your network is one huge last layer and many small ones. What do buckets gain?</summary>
@@ -351,7 +352,7 @@ for micro, each in ((1, False), (4, False), (4, True)):
 # | a new bucket at certain gradients | `comm_fusion` with `"mode": "index"`, or `all_reduce_fusion_config=[2, 4]` |
 # | all in one place | `nn.DistributedGradReducer`, 梯度聚合 |
 # | which parameters go together | `Parameter.comm_fusion`, `Cell.set_comm_fusion` |
-# | overlap | done in `GRAPH_MODE`; in `PYNATIVE_MODE` each op runs at once, so nothing overlaps |
+# | overlap | done in `GRAPH_MODE`; in minispore's `PYNATIVE_MODE` each op runs at once, so nothing overlaps |
 # | accumulation | `parallel.nn.GradAccumulation(network, micro_size)`, 梯度累加; here the loop above |
 #
 # In data parallel the reducer bucketed all along. The record shows it:

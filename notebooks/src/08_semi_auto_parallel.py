@@ -138,7 +138,7 @@ for rank in range(8):
 # - `sum over d`: ranks that differ in their d hold parts of one sum;
 # - an axis that isn't named: the ranks along it hold the same piece.
 #
-# (Chapter 07 has more on meshes. This is all that you need here.) Choose a strategy and see who holds what:
+# This is all that you need of meshes here. Choose a strategy and see who holds what:
 
 # %%
 explore(lambda split: draw.slices((8, 8), split, 8), split=[(1, 8), (8, 1), (2, 4), (4, 2), (1, 2), (2, 1), (1, 1)])
