@@ -22,7 +22,7 @@ from minispore.grade import exercise
 FOLDER = "minispore-course"
 OURS = ".minispore"                     # in a course: what we wrote (written.json), and how to start JupyterLab
 FIRST = "00_first_program.ipynb"
-NEEDED = ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib", "hypothesis")         # modules of the extra `notebooks`
+NEEDED = ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib")         # modules of the extra `notebooks`
 NOT_FOR_LEARNERS = re.compile(r"<!-- for readers of the repository -->.*?<!-- end -->\n*|<br>\[as a page\]\([^)]*\)", re.S)
 LAB = {  # JupyterLab's own settings, for this course only
     "page_config.json": {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}},     # asks the network

@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pictures import SVG, checked, of_class, texts
 
@@ -75,11 +75,6 @@ def test_arrows_are_the_messages_of_the_step(n):
         assert len(of_class(root, "rank")) == n and len(of_class(root, "cargo")) == len(arrows)
         drawn += arrows
     assert len(drawn) == 2 * n * (n - 1)
-
-
-def test_a_rings_24_messages_are_drawn():
-    watched = watch(ring_all_reduce, 4, 8)
-    assert sum(len(of_class(checked(draw.steps(watched, s)), "arrow")) for s in range(watched.steps)) == 24
 
 
 @pytest.mark.parametrize("n", [3, 8, 9])
@@ -156,8 +151,7 @@ def test_too_many_ranks_for_one_picture():
 @settings(max_examples=40)
 def test_pieces_cover_the_tensor(counts, each, copies):
     n = int(np.prod(counts)) * copies
-    if n > 64:
-        return
+    assume(n <= 64)
     root = checked(draw.slices(tuple(c * each for c in counts), tuple(counts), n))
     pieces = of_class(root, "piece")
     assert len(pieces) == n // copies and len(of_class(root, "device")) == n

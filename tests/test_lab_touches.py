@@ -1,10 +1,8 @@
-"""What kernels touch, counted through a cache; gradients by trying out."""
+"""What kernels touch, counted through a cache."""
 import numba
 import numpy as np
 import pytest
 
-from minispore.lab import draw
-from minispore.lab.differences import finite_differences
 from minispore.lab.touches import loads, touches
 
 
@@ -47,19 +45,3 @@ def test_lines_are_loaded_once_while_they_stay():
     assert [loads(walk, cache, line) for cache, line in ((16, 1), (8, 1), (16, 4), (8, 4))] == [16, 32, 4, 8]
     with pytest.raises(ValueError, match="must hold one line or more"):
         loads(walk, 3, 4)
-
-
-def test_a_picture_says_what_is_held_and_loaded():
-    shown = draw.cache([0, 2, 0, 1], {"a": (1, 2), "b": (1, 2)}, cache=4, step=3, line=2)
-    assert "a[0, 0] was there; 2 loads so far. Held: 2 elements of a, 2 elements of b." in shown.alt
-    assert "nothing is touched yet" in draw.cache([0], {"a": (1, 1)}, cache=1, step=0).alt
-    with pytest.raises(ValueError, match="step 5 of 4 touches"):
-        draw.cache([0, 2, 0, 1], {"a": (1, 2), "b": (1, 2)}, cache=4, step=5)
-
-
-def test_finite_differences_of_several_arrays():
-    x, w = np.array([[1.0, 2.0]]), np.array([[3.0], [-1.0]])
-    to_x, to_w = finite_differences(lambda x, w: ((x @ w) ** 2).sum(), x, w)
-    assert np.allclose(to_x, 2 * (x @ w) @ w.T) and np.allclose(to_w, 2 * x.T @ (x @ w))
-    with pytest.raises(TypeError, match="array 0 is float32; give float64"):
-        finite_differences(np.sum, np.ones(2, np.float32))

@@ -3,7 +3,7 @@ import numpy as np
 
 from minispore.communication.algorithms.link import split
 from minispore.grade import plain, points
-from minispore.grade.on_ranks import add, on_ranks
+from minispore.lab.on_ranks import add, on_ranks
 
 _ALGORITHMS = "minispore.communication.algorithms."
 TAKEN_AWAY = [_ALGORITHMS + name for name in (

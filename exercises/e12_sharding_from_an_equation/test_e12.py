@@ -124,7 +124,7 @@ def together(equation, xs, strategy, out, partial):
     """The output made of the ranks' pieces: those that differ in letters of `partial` are added, others stand side by side."""
     inputs, output = equation.split("->")
     count = {c: n for term, counts in zip(inputs.split(","), strategy, strict=True) for c, n in zip(term, counts, strict=True)}
-    whole = np.zeros([n for c in output for n in (SIZES[c],)])
+    whole = np.zeros([SIZES[c] for c in output])
     for place in product(*map(range, count.values())):
         at = dict(zip(count, place, strict=True))
         cut = [x[tuple(slice(at[c] * n // count[c], (at[c] + 1) * n // count[c]) for c, n in zip(term, x.shape, strict=True))]

@@ -86,7 +86,7 @@ def seal(rules: Rules) -> None:
     def real(path):
         return realpath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else None
 
-    def may_read(event, path):
+    def may_read(path):
         path = "." if path is None or path == "" else path
         path = real(path)
         if path is None or inside(path, rules.own):
@@ -114,7 +114,7 @@ def seal(rules: Rules) -> None:
         if (isinstance(flags, int) and flags & WRITING) or (isinstance(mode, str) and set(mode) & set("wax+")):
             may_write(event, path)
         else:
-            may_read(event, path)
+            may_read(path)
 
     def by_submission():
         """Whether it is the submission, and no library, that asks."""
@@ -158,7 +158,7 @@ def seal(rules: Rules) -> None:
         **dict.fromkeys(CHANGES, lambda event, args: may_write(event, args[0])),
         **dict.fromkeys(MOVES, lambda event, args: (may_write(event, args[0]) if event != "os.symlink" else None,
                                                     may_write(event, args[1]))),
-        **dict.fromkeys(LISTS, lambda event, args: may_read(event, args[0])),
+        **dict.fromkeys(LISTS, lambda event, args: may_read(args[0])),
         **dict.fromkeys(CONNECTS, lambda event, args: no(f"your file may not use the network ({event})")),
         **dict.fromkeys(SIGNALS, lambda event, args: no(f"your file may not send signals ({event})")),
         **dict.fromkeys(LIMITS, lambda event, args: no(f"the limits stay as they are ({event})")),

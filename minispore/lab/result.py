@@ -121,7 +121,7 @@ class Result:
 
 def _why_not(ranks: list[Rank], name: str, near: bool = True) -> str:
     """What to say of a variable that none of these ranks has: the reason, or which ones there are."""
-    reasons = {rank._absent.get(name) or rank._absent.get("*"): None for rank in ranks} | {}
+    reasons = {rank._absent.get(name) or rank._absent.get("*"): None for rank in ranks}
     reasons.pop(None, None)
     if reasons:
         return f": {'; '.join(reasons)}"

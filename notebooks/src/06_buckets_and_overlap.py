@@ -323,8 +323,8 @@ for micro, each in ((1, False), (4, False), (4, True)):
 # ## Quiz
 # <details><summary>All gradients of your network are 3 MB. How many buckets does minispore make, and why?</summary>
 #
-# About three: a bucket may have 1 MB where a quarter of all would be less. (More, if the gradients don't fill it: two of 0.6 MB
-# don't fit into one.) Below 1 MB $\alpha$ is felt beside the bytes.
+# About three: a bucket may have 1 MB where a quarter of all would be less. (More, if gradients are large: two that don't fit
+# together go one by one.) Below 1 MB $\alpha$ is felt beside the bytes.
 # </details>
 #
 # <details><summary>Your network is one huge last layer and many small ones. What do buckets gain?</summary>

@@ -3,14 +3,13 @@ after one of its passes. Where the boxes go, layers.py says."""
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import prod
 
 from minispore.graph.ir import Graph, Node, Value
 from minispore.graph.overlap import Start
 from minispore.lab.draw.layers import Placed, place
 from minispore.lab.draw.svg import Picture, colour, picture, plural, point, rect, size_of, tag, text, width_of
 from minispore.ops.communication import Collective
-from minispore.parallel.collectives import Between, sent_values
+from minispore.parallel.collectives import Between, operation, sent_values
 from minispore.parallel.layout import axis_name, local_shape
 from minispore.parallel.redistribution import Move
 from minispore.parallel.simulate import PASSES, LocalProgram
@@ -119,12 +118,10 @@ def move_box(step, mesh, ins) -> Box:
     if move.op == "slice":
         return Box("slice", f"along {along}", "slice", ins)
     sent = 0
-    for held in step.ins:
-        size = prod(local_shape(mesh, held.value.shape, held.layout)) * held.value.dtype.itemsize
-        p = mesh.count(move.axes)
-        sent += size * {"all_reduce": 2 * (p - 1) / p, "all_gather": p - 1, "reduce_scatter": (p - 1) / p,
-                        "all_to_all": (p - 1) / p, "permute": 1}[move.op]
-    return Box(MOVES[move.op], f"along {along} · {size_of(round(sent))} sent", "collective", ins)
+    for held, out in zip(step.ins, step.outs, strict=True):
+        op = operation(mesh, move, 0, held.value.shape)
+        sent += sent_values(op, local_shape(mesh, out.value.shape, out.layout)) * held.value.dtype.itemsize
+    return Box(MOVES[move.op], f"along {along} · {size_of(sent)} sent", "collective", ins)
 
 
 def kind_of(op) -> str:

@@ -104,7 +104,7 @@ def circle(watched, frame, last: bool) -> tuple[list[str], float]:
     if not look.columns:
         box = 92, 28
     centres, height = places(p, *box)
-    body = [message(m, frame, centres, box, look, p) for m in frame.messages]
+    body = [message(m, frame, centres, box, p) for m in frame.messages]
     body += [rank_box(watched, frame, r, centre, box, look, last) for r, centre in enumerate(centres)]
     body += [on_arrow(m, frame, centres, box, look, p) for m in frame.messages if look.columns]
     return body, height
@@ -149,7 +149,7 @@ def path_of(m, frame, centres, box, ranks: int) -> Curve:
     return Curve(edge_of(x0, y0, *box, cx, cy), (cx, cy), edge_of(x1, y1, *box, cx, cy))
 
 
-def message(m, frame, centres, box, look: Look, ranks: int) -> str:
+def message(m, frame, centres, box, ranks: int) -> str:
     return arrow(path_of(m, frame, centres, box, ranks), "var(--soft)", 2.0, data_from=m.source, data_to=m.target)
 
 

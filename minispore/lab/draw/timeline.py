@@ -86,7 +86,7 @@ def timeline(records, window: tuple[float, float] | None = None) -> Picture:
     for e in calls:
         body.append(bar(e, x, tops[e["pid"]] + rows[e["pid"]].index(e["tid"]) * (BAR + BETWEEN), ops.index(e["name"])))
     return picture(WIDTH, bottom + 44, body, f"Timeline of {plural(len(records), 'rank')}",
-                   words(records, calls, pairs, low, high), HATCH)
+                   words(calls, pairs, low, high), HATCH)
 
 
 def checked(records, who: str, most: int) -> list:
@@ -158,11 +158,9 @@ def legend(calls: list[dict], ops: list[str]) -> tuple[list[str], float]:
     return parts, TOP + y - 20
 
 
-def words(records, calls, pairs, low: float, high: float) -> str:
+def words(calls, pairs, low: float, high: float) -> str:
     many = Counter(e["name"] for e in calls)
     what = ", ".join(f"{n} {op}" for op, n in many.items()) or "no calls"
     left = [e for e in calls if not e["args"]["complete"]]
     text_ = f"{what} and {plural(len(pairs), 'message')} in {(high - low) / 1e3:.3g} ms."
     return text_ + (f" {plural(len(left), 'call')} not complete: ranks {', '.join(str(e['pid']) for e in left)}." if left else "")
-
-
