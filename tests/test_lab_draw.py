@@ -12,7 +12,8 @@ from minispore import Tensor, nn, ops
 from minispore.communication.algorithms import ALGORITHMS, linear_gather, pairwise_all_to_all, ring_all_reduce
 from minispore.graph.compile import trace_call
 from minispore.lab import draw, watch
-from minispore.lab.draw.svg import Picture, picture, shortened, size_of, tag, text, width_of
+from minispore.lab.draw.svg import Picture, picture, shortened, tag, text, width_of
+from minispore.lab.words import size_of
 from minispore.parallel.layout import TensorLayout
 from minispore.parallel.simulate import PASSES
 

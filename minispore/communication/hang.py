@@ -2,6 +2,7 @@
 import os
 import sys
 from collections import Counter
+from dataclasses import dataclass
 
 from minispore.communication import board
 from minispore.communication.record import Event, Record
@@ -62,9 +63,17 @@ def _last(calls: list[Event], now: float) -> str:
     return f"last began {how[0]}" + (f"; earlier began {how[1]}" if how[1:] else "")
 
 
-def collectives(records: list[Record], calls: dict[int, list[Event]]) -> list[str]:
-    """For each collective that isn't complete: who waits there, who is missing, who does something else there."""
-    by_rank = {r.rank: r for r in records}
+@dataclass(frozen=True)
+class Meeting:
+    """A collective that isn't complete. at: {rank: its call there}; waiting: those calls that aren't complete; missing: ranks of
+    the group that haven't come."""
+    at: dict[int, Event]
+    waiting: dict[int, Event]
+    missing: list[int]
+
+
+def meetings(calls: dict[int, list[Event]]) -> list[Meeting]:
+    """The collectives in which somebody waits. calls: {rank: its calls}."""
     there: dict[tuple, dict[int, Event]] = {}
     newest: dict[tuple, int] = {}                       # (rank, group) -> its last number there
     for rank, events in calls.items():
@@ -73,20 +82,34 @@ def collectives(records: list[Record], calls: dict[int, list[Event]]) -> list[st
                 group = e.group, tuple(sorted({rank, *e.peers}))
                 there.setdefault((*group, e.sequence), {})[rank] = e
                 newest[rank, group] = max(e.sequence, newest.get((rank, group), 0))
-    lines = []
+    found = []
     for (name, ranks, number), at in sorted(there.items()):
-        if not (waiting := {rank: e for rank, e in at.items() if not e.end}):
-            continue
-        sample = next((e for e in waiting.values() if e.line), next(iter(waiting.values())))
-        lines.append(f"{_ranks(waiting)} in {describe(sample)}.")
-        if missing := [r for r in ranks if newest.get((r, (name, ranks)), 0) < number]:
-            why = [f"rank {r} left no record" if r not in by_rank else f"rank {r} {state(by_rank[r])}" for r in missing]
+        if waiting := {rank: e for rank, e in at.items() if not e.end}:
+            missing = [r for r in ranks if newest.get((r, (name, ranks)), 0) < number]
+            found.append(Meeting(at, waiting, missing))
+    return found
+
+
+def kind(e: Event) -> tuple:
+    """What must agree between the calls of a collective."""
+    return e.op, e.dtype, e.count, e.detail
+
+
+def collectives(records: list[Record], calls: dict[int, list[Event]]) -> list[str]:
+    """For each collective that isn't complete: who waits there, who is missing, who does something else there."""
+    by_rank, lines = {r.rank: r for r in records}, []
+    for meeting in meetings(calls):
+        waiting = meeting.waiting.values()
+        sample = next((e for e in waiting if e.line), next(iter(waiting)))
+        lines.append(f"{_ranks(meeting.waiting)} in {describe(sample)}.")
+        if meeting.missing:
+            why = [f"rank {r} left no record" if r not in by_rank else f"rank {r} {state(by_rank[r])}" for r in meeting.missing]
             lines.append(f"  missing there: {'; '.join(why)}.")
         kinds: dict[tuple, list[int]] = {}
-        for rank, e in at.items():
-            kinds.setdefault((e.op, e.dtype, e.count, e.detail), []).append(rank)
+        for rank, e in meeting.at.items():
+            kinds.setdefault(kind(e), []).append(rank)
         if len(kinds) > 1:
-            lines += [f"  in different operations there: {_ranks(who, False)} in {describe(at[who[0]])}."
+            lines += [f"  in different operations there: {_ranks(who, False)} in {describe(meeting.at[who[0]])}."
                       for who in kinds.values()]
     return lines
 

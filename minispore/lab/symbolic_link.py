@@ -8,6 +8,7 @@ import numpy as np
 
 from minispore.common.errors import CollectiveError
 from minispore.communication.algorithms.link import Within
+from minispore.lab.words import plural
 
 BITS = 16
 
@@ -51,7 +52,7 @@ class Posted:
 
     def __str__(self):
         verb = "send" if self.sends else "receive"
-        return f"to {verb} {elements(len(self.array))} {'to' if self.sends else 'from'} rank {self.peer}"
+        return f"to {verb} {plural(len(self.array), 'element')} {'to' if self.sends else 'from'} rank {self.peer}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +83,7 @@ class Message:
         return self.sent if self.sent is not None else self.elements if -1 not in self.elements else self.received or ()
 
     def __repr__(self):
-        return f"rank {self.source} → rank {self.target}: {elements(self.count)} {spans(self.places)}".rstrip()
+        return f"rank {self.source} → rank {self.target}: {plural(self.count, 'element')} {spans(self.places)}".rstrip()
 
 
 class SymbolicLink:
@@ -136,8 +137,8 @@ class Exchange:
             if end.sends and (receives := waiting.get((end.rank, end.peer))):
                 other = receives.pop(0)
                 if len(end.array) != len(other.array):
-                    raise CollectiveError(f"rank {end.rank} sends {elements(len(end.array))} to rank {end.peer}, which receives "
-                                          f"{elements(len(other.array))} there. Both must mean the same chunk")
+                    raise CollectiveError(f"rank {end.rank} sends {plural(len(end.array), 'element')} to rank {end.peer}, which receives "
+                                          f"{plural(len(other.array), 'element')} there. Both must mean the same chunk")
                 if list(end.array) != end.kept:
                     raise CollectiveError(f"rank {end.rank} changed the array that it was sending to rank {end.peer}. Wait "
                                           "first: yield [link.send(…)]")
@@ -203,10 +204,6 @@ def check_yielded(messages) -> list[Posted]:
         return list(messages)
     raise TypeError(f"an algorithm yields the list of messages it waits for, not {messages!r}: "
                     "yield [link.send(…), link.receive(…)]")
-
-
-def elements(n: int) -> str:
-    return f"{n} element{'s' * (n != 1)}"
 
 
 def spans(places) -> str:

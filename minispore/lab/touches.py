@@ -26,7 +26,7 @@ def touches(kernel: Callable, *args) -> list[int]:
     log, watched, start = [], [], 0
     for a in args:
         if isinstance(a, np.ndarray):
-            watched.append(Watched(a, np.arange(start, start + a.size).reshape(a.shape), log))
+            watched.append(NotedArray(a, np.arange(start, start + a.size).reshape(a.shape), log))
             start += a.size
         else:
             watched.append(a)
@@ -79,7 +79,7 @@ def as_python(kernel: Callable, known: dict | None = None) -> Callable:
     return known[function]
 
 
-class Watched(np.lib.mixins.NDArrayOperatorsMixin):
+class NotedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array, or a slice of one, that writes down which elements are used. ids: the elements' numbers, of the same shape."""
 
     def __init__(self, values: np.ndarray, ids: np.ndarray, log: list[int]):
@@ -99,7 +99,7 @@ class Watched(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, index):
         values, ids = self.values[index], self.ids[index]
         if ids.ndim:
-            return Watched(values, ids, self.log)
+            return NotedArray(values, ids, self.log)
         self.log.append(int(ids))
         return values
 
@@ -115,14 +115,14 @@ class Watched(np.lib.mixins.NDArrayOperatorsMixin):
         ins = [self._read(x) for x in ins]
         if out is None:
             return getattr(ufunc, method)(*ins, **options)
-        getattr(ufunc, method)(*ins, out=tuple(o.values if isinstance(o, Watched) else o for o in out), **options)
+        getattr(ufunc, method)(*ins, out=tuple(o.values if isinstance(o, NotedArray) else o for o in out), **options)
         for o in out:
             self._read(o)
         return out[0]
 
     def _read(self, x):
         """The plain values; all of them count as touched."""
-        if not isinstance(x, Watched):
+        if not isinstance(x, NotedArray):
             return x
         x.log.extend(x.ids.ravel().tolist())
         return x.values

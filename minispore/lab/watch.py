@@ -14,8 +14,8 @@ import numpy as np
 from minispore.common.errors import CollectiveError
 from minispore.communication.algorithms import ALGORITHMS
 from minispore.communication.algorithms.link import split
-from minispore.lab.draw.svg import plural
 from minispore.lab.symbolic_link import Exchange, Message, SymbolicLink, accumulate, check_yielded, digits, unit
+from minispore.lab.words import plural
 
 MOST_RANKS, MOST_ROUNDS = 64, 10_000
 

@@ -1,6 +1,7 @@
 """cache: the arrays of a kernel, and which of their elements a small cache holds when so many have been touched."""
-from minispore.lab.draw.svg import Picture, colour, picture, plural, rect, text, tick
+from minispore.lab.draw.svg import Picture, colour, picture, rect, text, tick
 from minispore.lab.touches import through_cache
+from minispore.lab.words import plural
 
 CELL, GAP, TOP, LEFT = 34, 56, 84, 32         # pixels: an element, between arrays, above and left of them
 STRIP = 560                                   # width of all touches, side by side

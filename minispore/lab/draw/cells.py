@@ -2,8 +2,9 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from minispore.lab.draw.svg import colour, hatched, ink_on, plural, rect, tag, text, tick, width_of
+from minispore.lab.draw.svg import colour, hatched, ink_on, rect, tag, text, tick, width_of
 from minispore.lab.symbolic_link import spans
+from minispore.lab.words import plural
 
 GAP, NARROW = 5, 2          # pixels between chunks, and where there is little room
 LEAST = 7.0                 # pixels of a cell

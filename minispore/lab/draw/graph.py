@@ -7,7 +7,8 @@ from itertools import pairwise
 from minispore.graph.ir import Graph, Node, Value
 from minispore.graph.overlap import Start
 from minispore.lab.draw.layers import Placed, place
-from minispore.lab.draw.svg import Picture, colour, picture, plural, point, rect, size_of, tag, text, width_of
+from minispore.lab.draw.svg import Picture, colour, picture, point, rect, tag, text, width_of
+from minispore.lab.words import plural, size_of
 from minispore.ops.communication import Collective
 from minispore.parallel.collectives import Between, operation, sent_values
 from minispore.parallel.layout import axis_name, local_shape

@@ -11,14 +11,13 @@ from minispore.lab.draw.svg import (
     ink_on,
     on_circle,
     picture,
-    plural,
     rect,
-    size_of,
     tag,
     text,
     width_of,
 )
 from minispore.lab.draw.timeline import checked
+from minispore.lab.words import plural, size_of
 
 WIDTH, TOP, IN_CIRCLE, MOST_RANKS = 880, 64, 8, 16
 

@@ -3,7 +3,8 @@ its piece. How pieces follow from a layout is in minispore/parallel/layout.py.""
 from collections import defaultdict
 from math import prod
 
-from minispore.lab.draw.svg import HATCH, Picture, colour, hatched, ink_on, line, picture, plural, rect, text, width_of
+from minispore.lab.draw.svg import HATCH, Picture, colour, hatched, ink_on, line, picture, rect, text, width_of
+from minispore.lab.words import plural
 from minispore.ops.rule import bind, letters
 from minispore.ops.strategy import NamedLayout
 from minispore.parallel.layout import TensorLayout, fits_shape, local_shape, named_layout, region

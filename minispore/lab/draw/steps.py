@@ -19,12 +19,12 @@ from minispore.lab.draw.svg import (
     ink_on,
     on_circle,
     picture,
-    plural,
     rect,
     tag,
     text,
     width_of,
 )
+from minispore.lab.words import plural
 
 WIDTH, TOP = 880, 62
 IN_CIRCLE, MOST_RANKS = 8, 16

@@ -7,22 +7,8 @@ from html import escape
 from math import floor, log10
 
 from minispore.communication.trace import trace
-from minispore.lab.draw.svg import (
-    HATCH,
-    Picture,
-    arrow,
-    bent,
-    colour,
-    ink_on,
-    line,
-    picture,
-    plural,
-    rect,
-    size_of,
-    tag,
-    text,
-    width_of,
-)
+from minispore.lab.draw.svg import HATCH, Picture, arrow, bent, colour, ink_on, line, picture, rect, tag, text, width_of
+from minispore.lab.words import plural, size_of
 
 WIDTH, LEFT, RIGHT, TOP = 880, 84, 26, 66
 BAR, BETWEEN = 24, 6                # heights of a bar, and between bars of one rank that overlap

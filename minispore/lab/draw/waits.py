@@ -2,7 +2,7 @@
 from itertools import pairwise
 from math import pi, sin
 
-from minispore.communication.hang import PLAIN, state
+from minispore.communication.hang import PLAIN, Meeting, kind, meetings, state
 from minispore.lab.draw.svg import (
     Curve,
     Picture,
@@ -12,7 +12,6 @@ from minispore.lab.draw.svg import (
     edge_of,
     on_circle,
     picture,
-    plural,
     rect,
     shortened,
     tag,
@@ -21,6 +20,7 @@ from minispore.lab.draw.svg import (
 )
 from minispore.lab.draw.timeline import checked
 from minispore.lab.symbolic_link import cycle
+from minispore.lab.words import plural
 
 WIDTH, TOP, MOST_RANKS = 880, 70, 16
 
@@ -71,39 +71,29 @@ def waits(records) -> Picture:
 
 
 def waiting(records) -> tuple[dict[int, list[str]], dict[int, set[int]]]:
-    """What each waiting rank says about itself, and whom it waits for."""
+    """What each waiting rank says about itself, and whom it waits for: {rank: lines}, {rank: ranks}."""
     calls = {r.rank: r.collectives() for r in records}
-    open_calls = {rank: [e for e in events if not e.end] for rank, events in calls.items()}
-    open_receives = {r.rank: [e for e in r.events if e.op == "receive" and not e.end] for r in records}
-    newest: dict[tuple, int] = {}
+    said, edges = {}, {}
     for rank, events in calls.items():
         for e in events:
-            if e.op not in PLAIN:
-                key = rank, e.group, tuple(sorted({rank, *e.peers}))
-                newest[key] = max(e.sequence, newest.get(key, 0))
-    said, edges = {}, {}
-    for rank, events in open_calls.items():
-        for e in events:
-            name = f"{e.op}({e.detail})" if e.detail else e.op
-            where = f"with rank {e.peers[0]}" if e.op in PLAIN else f"number {e.sequence}"
-            said.setdefault(rank, []).extend([f"{name} {where}", *([e.line] if e.line else [])])
-            edges.setdefault(rank, set()).update(waited_for(e, newest, open_calls, open_receives))
+            if not e.end:
+                name = f"{e.op}({e.detail})" if e.detail else e.op
+                where = f"with rank {e.peers[0]}" if e.op in PLAIN else f"number {e.sequence}"
+                said.setdefault(rank, []).extend([f"{name} {where}", *([e.line] if e.line else [])])
+                if e.op in PLAIN:
+                    edges.setdefault(rank, set()).add(e.peers[0])
+    receives = {r.rank: [e for e in r.events if e.op == "receive" and not e.end] for r in records}
+    for meeting in meetings(calls):
+        for rank, e in meeting.waiting.items():
+            edges.setdefault(rank, set()).update(waited_for(e, meeting, receives.get(rank, [])))
     return {r: lines[:4] for r, lines in said.items()}, {r: to for r, to in edges.items() if to}
 
 
-def waited_for(e, newest: dict, open_calls: dict, open_receives: dict) -> set[int]:
-    """The ranks that have to do something before this call can end."""
-    if e.op in PLAIN:
-        return {e.peers[0]}
-    members = tuple(sorted({e.rank, *e.peers}))
-    missing = {r for r in e.peers if newest.get((r, e.group, members), 0) < e.sequence}
-    if missing:
-        return missing
-    there = {r: f for r in e.peers for f in open_calls.get(r, []) if (f.group, f.sequence) == (e.group, e.sequence)}
-    others = {r for r, f in there.items() if (f.op, f.count, f.dtype, f.detail) != (e.op, e.count, e.dtype, e.detail)}
-    if others:
-        return others
-    return {m.peers[0] for m in open_receives.get(e.rank, []) if (m.group, m.sequence) == (e.group, e.sequence)}
+def waited_for(e, meeting: Meeting, receives: list) -> set[int]:
+    """The ranks that have to do something before this call can end: come, do the same, or send what this rank still receives."""
+    others = {r for r, other in meeting.waiting.items() if kind(other) != kind(e)}
+    return set(meeting.missing) - {e.rank} or others or {m.peers[0] for m in receives
+                                                         if (m.group, m.sequence) == (e.group, e.sequence)}
 
 
 def widest(p: int) -> float:
