@@ -137,8 +137,8 @@ class Exchange:
             if end.sends and (receives := waiting.get((end.rank, end.peer))):
                 other = receives.pop(0)
                 if len(end.array) != len(other.array):
-                    raise CollectiveError(f"rank {end.rank} sends {plural(len(end.array), 'element')} to rank {end.peer}, which receives "
-                                          f"{plural(len(other.array), 'element')} there. Both must mean the same chunk")
+                    raise CollectiveError(f"rank {end.rank} sends {plural(len(end.array), 'element')} to rank {end.peer}, which "
+                                          f"receives {plural(len(other.array), 'element')} there. Both must mean the same chunk")
                 if list(end.array) != end.kept:
                     raise CollectiveError(f"rank {end.rank} changed the array that it was sending to rank {end.peer}. Wait "
                                           "first: yield [link.send(…)]")
