@@ -13,7 +13,7 @@ from traitlets.config import Config
 from minispore.communication.algorithms import ring_all_reduce, tree_all_reduce
 from minispore.lab import draw, explore, watch
 from minispore.lab.draw.svg import Picture
-from minispore.lab.explore import choices_of
+from minispore.lab.explore import control_of
 
 ALGORITHMS = {"ring": ring_all_reduce, "tree": tree_all_reduce}
 
@@ -46,7 +46,7 @@ def test_the_first_picture_is_kept_in_the_cell_as_svg(notebook):
 
 def test_moving_a_control_changes_the_picture_in_its_place(notebook):
     explorer = explore(show, step=(0, 4), algorithm=ALGORITHMS)
-    step, algorithm = (explorer.controls[name][2] for name in ("step", "algorithm"))
+    step, algorithm = (explorer.controls[name].widget for name in ("step", "algorithm"))
     step.value = 2
     algorithm.index = 1
     drawn = [show(0, ring_all_reduce), show(2, ring_all_reduce), show(2, tree_all_reduce)]
@@ -58,7 +58,7 @@ def test_moving_a_control_changes_the_picture_in_its_place(notebook):
 
 def test_choosing_moves_the_controls(notebook):
     explorer = explore(show, step=(0, 4, 2), algorithm=ALGORITHMS).set(step=4, algorithm="tree")
-    assert [explorer.controls[name][2].index for name in ("step", "algorithm")] == [2, 1]
+    assert [explorer.controls[name].widget.index for name in ("step", "algorithm")] == [2, 1]
     assert explorer.picture.svg == show(4, tree_all_reduce).svg
     assert repr(explorer) == "Explorer of show: step=4, algorithm=tree"
 
@@ -76,18 +76,18 @@ def test_what_is_chosen_already_is_not_drawn_again():
 def test_each_kind_of_control_has_its_widget(notebook, spec, widget, first):
     seen = []
     explorer = explore(lambda some_value: seen.append(some_value), some_value=spec)
-    made = explorer.controls["some_value"][2]
+    made = explorer.controls["some_value"].widget
     assert type(made).__name__ == widget and made.description == "some value" and seen == [first]
-    last = explorer.controls["some_value"][1][-1]
+    last = explorer.controls["some_value"].values[-1]
     explorer.set(some_value=last)
     assert explorer.values == {"some_value": last}
 
 
 def test_a_box_is_ticked_and_unticked(notebook):
     explorer = explore(lambda on: Picture("<svg/>", str(on)), on=False)
-    explorer.controls["on"][2].value = True
+    explorer.controls["on"].widget.value = True
     assert explorer.picture.alt == "True"
-    assert explorer.set(on=False).picture.alt == "False" and explorer.controls["on"][2].value is False
+    assert explorer.set(on=False).picture.alt == "False" and explorer.controls["on"].widget.value is False
 
 
 def test_without_widgets_the_first_picture_is_shown_and_how_to_get_them(notebook, monkeypatch, capsys):
@@ -99,7 +99,7 @@ def test_without_widgets_the_first_picture_is_shown_and_how_to_get_them(notebook
         return real(name, *more)
     monkeypatch.setattr(builtins, "__import__", without)
     explorer = explore(show, step=(0, 4), algorithm=ALGORITHMS)
-    assert "pip install ipywidgets" in capsys.readouterr().out and explorer.controls["step"][2] is None
+    assert "pip install ipywidgets" in capsys.readouterr().out and explorer.controls["step"].widget is None
     explorer.set(step=1)
     assert [out.data["image/svg+xml"] for out in notebook.outputs] == [show(s, ring_all_reduce).svg for s in (0, 1)]
 
@@ -149,8 +149,8 @@ def test_ctrl_c_is_no_picture():
 
 @given(st.integers(-50, 50), st.integers(0, 60), st.integers(1, 9))
 def test_a_range_has_its_values(low, more, step):
-    labels, values = choices_of("n", (low, low + more, step))
-    assert values == list(range(low, low + more + 1, step)) and labels == [str(v) for v in values]
+    control = control_of("n", (low, low + more, step))
+    assert control.values == list(range(low, low + more + 1, step)) and control.labels == [str(v) for v in control.values]
 
 
 @pytest.mark.parametrize("spec", [(1,), (1, 2, 3, 4), (2, 1), (0, 4, 0), (0, 4, -1), (0.0, 1.0), ("a", "b"), ()])

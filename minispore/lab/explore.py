@@ -2,7 +2,7 @@
 in the file, and shows on a page without a kernel. What to draw is in draw/."""
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from minispore.lab.draw.svg import Picture, picture, shortened, text
 
@@ -11,24 +11,46 @@ MOST_BUTTONS = 5
 
 
 @dataclass(eq=False)
+class Control:
+    """What one argument may be. labels, values: of the choices, one each; at: the place of the one chosen; widget: None without
+    ipywidgets."""
+    labels: list[str]
+    values: list
+    at: int = 0
+    widget: object = None
+
+    def watch(self, moved: Callable) -> None:
+        """Call moved(place) whenever the reader moves the widget."""
+        if hasattr(self.widget, "index"):
+            self.widget.observe(lambda change: moved(change["new"]), "index")
+        else:
+            self.widget.observe(lambda change: moved(self.values.index(change["new"])), "value")
+
+    def move(self, at: int) -> None:
+        """Move the widget to a place."""
+        if hasattr(self.widget, "index"):
+            self.widget.index = at
+        else:
+            self.widget.value = self.values[at]
+
+
+@dataclass(eq=False)
 class Explorer:
-    """What `explore` returns. controls: {name: (labels, values, widget)}, widget None without ipywidgets; picture: what is shown
-    now; chosen: {name: place in values}."""
+    """What `explore` returns. controls: by the arguments' names; picture: what is shown now."""
     function: Callable
-    controls: dict[str, tuple]
-    chosen: dict[str, int] = field(default_factory=dict)
+    controls: dict[str, Control]
     picture: object = None
     _shown: object = None
 
     @property
     def values(self) -> dict:
         """The arguments the function is called with now."""
-        return {name: self.controls[name][1][i] for name, i in self.chosen.items()}
+        return {name: control.values[control.at] for name, control in self.controls.items()}
 
     @property
     def called(self) -> str:
         """The same in words: "step=2, ranks=4"."""
-        return ", ".join(f"{name}={self.controls[name][0][i]}" for name, i in self.chosen.items())
+        return ", ".join(f"{name}={control.labels[control.at]}" for name, control in self.controls.items())
 
     def draw(self) -> object:
         """Call the function; an error becomes a picture too."""
@@ -43,20 +65,20 @@ class Explorer:
         for name, value in choice.items():
             if name not in self.controls:
                 raise ValueError(f"explore: there is no control {name!r}; there are {', '.join(self.controls)}")
-            labels, values, widget = self.controls[name]
-            found = [i for i, v in enumerate(values) if v is value or labels[i] == str(value)]
+            control = self.controls[name]
+            found = [i for i, v in enumerate(control.values) if v is value or control.labels[i] == str(value)]
             if not found:
-                raise ValueError(f"explore: {name} has no {value!r}; it takes {', '.join(labels)}")
-            if widget is not None:
-                move(widget, values, found[0])
+                raise ValueError(f"explore: {name} has no {value!r}; it takes {', '.join(control.labels)}")
+            if control.widget is not None:
+                control.move(found[0])
             else:
                 self.change(name, found[0])
         return self
 
     def change(self, name: str, at: int) -> None:
         """A control has moved: draw again, and put it in place of what was there."""
-        if self.chosen[name] != at:
-            self.chosen[name] = at
+        if self.controls[name].at != at:
+            self.controls[name].at = at
             drawn = self.draw()
             if self._shown is not None:
                 self._shown.update(drawn)
@@ -85,26 +107,24 @@ def explore(function: Callable, **controls) -> Explorer:
     >>> shown.set(algorithm="tree", step=1).picture
     Picture: tree_all_reduce, step 2 of 4, reduce. 4 ranks, 8 elements; 0 of 32 are complete. rank 1 → rank 0: 8 elements 0:8.
     """
-    choices = {name: choices_of(name, spec) for name, spec in controls.items()}
-    explorer = Explorer(function, {name: (*choice, None) for name, choice in choices.items()}, dict.fromkeys(choices, 0))
-    explorer.chosen |= {name: 1 for name, spec in controls.items() if spec is True}
+    explorer = Explorer(function, {name: control_of(name, spec) for name, spec in controls.items()})
     explorer.draw()
     show(explorer, controls)
     return explorer
 
 
-def choices_of(name: str, spec) -> tuple[list[str], list]:
-    """(labels, values) of a control."""
+def control_of(name: str, spec) -> Control:
+    """What the reader may choose from."""
     if isinstance(spec, bool):
-        return ["False", "True"], [False, True]
+        return Control(["False", "True"], [False, True], int(spec))
     if isinstance(spec, tuple):
         if len(spec) not in (2, 3) or not all(isinstance(n, int) for n in spec) or spec[0] > spec[1] or min(spec[2:] or (1,)) < 1:
             raise ValueError(f"explore: {name}={spec!r} is no range; give (low, high) or (low, high, step) in whole numbers, low "
                              "not above high, or a list of values")
         values = list(range(spec[0], spec[1] + 1, *spec[2:]))
-        return list(map(str, values)), values
+        return Control(list(map(str, values)), values)
     if isinstance(spec, (list, dict, range)) and len(spec):
-        return list(map(str, spec)), list(spec.values() if isinstance(spec, dict) else spec)
+        return Control(list(map(str, spec)), list(spec.values() if isinstance(spec, dict) else spec))
     raise TypeError(f"explore: {name}={spec!r}; a control is (low, high), a list of values, a dict of labels and values, or True "
                     "or False")
 
@@ -124,44 +144,28 @@ def show(explorer: Explorer, specs: dict) -> None:
         print(INSTALL)
     else:
         for name, spec in specs.items():
-            labels, values, _ = explorer.controls[name]
-            widget = widget_of(ipywidgets, name, spec, labels, values, explorer.chosen[name])
-            explorer.controls[name] = labels, values, widget
-            watch_widget(widget, values, lambda at, name=name: explorer.change(name, at))
-        display(ipywidgets.VBox([w for *_, w in explorer.controls.values()]))
+            control = explorer.controls[name]
+            control.widget = widget_of(ipywidgets, name, spec, control)
+            control.watch(lambda at, name=name: explorer.change(name, at))
+        display(ipywidgets.VBox([control.widget for control in explorer.controls.values()]))
     explorer._shown = display(explorer.picture, display_id=True)
 
 
-def widget_of(ipywidgets, name: str, spec, labels: list[str], values: list, at: int):
+def widget_of(ipywidgets, name: str, spec, control: Control):
     """The ipywidget of a control."""
+    labels, at = control.labels, control.at
     common = {"description": name.replace("_", " "), "style": {"description_width": "90px"}}
     if isinstance(spec, bool):
         return ipywidgets.Checkbox(value=spec, indent=True, **common)
     if isinstance(spec, tuple):
         return ipywidgets.SelectionSlider(options=labels, index=at, layout={"width": "480px"}, **common) if len(spec) == 3 else \
-            ipywidgets.IntSlider(value=values[at], min=spec[0], max=spec[1], layout={"width": "480px"}, **common)
+            ipywidgets.IntSlider(value=control.values[at], min=spec[0], max=spec[1], layout={"width": "480px"}, **common)
     few = len(labels) <= MOST_BUTTONS and max(map(len, labels)) <= 24
     if few:
         buttons = ipywidgets.ToggleButtons(options=labels, index=at, description=common["description"],
                                            style={**common["style"], "button_width": "auto"})
         return buttons.add_class("jupyter-widgets").add_class("widget-inline-hbox")         # beside its name, as others are
     return ipywidgets.Dropdown(options=labels, index=at, layout={"width": "480px"}, **common)
-
-
-def watch_widget(widget, values: list, changed: Callable) -> None:
-    """Call changed(place in values) whenever the reader moves the widget."""
-    if hasattr(widget, "index"):
-        widget.observe(lambda change: changed(change["new"]), "index")
-    else:
-        widget.observe(lambda change: changed(values.index(change["new"])), "value")
-
-
-def move(widget, values: list, at: int) -> None:
-    """Move the widget to a place in values."""
-    if hasattr(widget, "index"):
-        widget.index = at
-    else:
-        widget.value = values[at]
 
 
 def error_picture(error: Exception, called: str) -> Picture:
