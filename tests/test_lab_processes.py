@@ -100,7 +100,15 @@ def test_folders_of_a_killed_notebook_go_with_the_next_job(tmp_path, monkeypatch
     assert not stale.exists() and (mine / "worker_0.log").exists() and other.exists()
 
 
-def test_ctrl_c_ends_all_processes():
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C means KeyboardInterrupt, also where a shell has started these tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_all_processes(ctrl_c):
     timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     begun = time.monotonic()
