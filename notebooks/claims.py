@@ -39,7 +39,7 @@ NEEDS_NONE = tuple(re.compile(pattern, re.S | re.M) for pattern in (
     r"\]\([^)]*\)|https?://\S+|arXiv:[\d.]+",       # addresses
     r"\d{4}-\d\d-\d\d|(?<=[(, ])(?:19|20)\d\d(?=[),.;:])",
     r"^# \d\d · ",                                  # a chapter's heading
-    r"\b[Cc]hapters? \d\d(?:(?:,| and| to|, and) \d\d)*|\b0\d\b",
+    r"\b[Cc]hapters?\s\d\d(?:(?:,|\sand|\sto|,\sand)\s\d\d)*|\b0\d\b",
     r"\d+\.\d+\.\d+\S*|\b(?:Python|NumPy|Numba|MindSpore|MPI|Linux|version) v?\d+(?:\.\d+)*",
     r"\b\d+ minutes\b",
     r"\| \d\d \|$",                                # the glossary's column of chapters

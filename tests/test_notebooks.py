@@ -122,7 +122,7 @@ def test_numbers_in_the_text():
     ("10.0<!--= 10 -->%, 50%<!--= 100/2 -->, **12**<!--= 12 -->", ""),
     ("64KB fit", "without a claim"), ("12x as fast", "without a claim"), ("0.5 of them", "without a claim"),
     ("`x = 24`<!--= 25 -->", "25 gives 25"), ("$2\\cdot 12 = 24$<!--= 2*12 -->", ""),
-    ("chapters 10 and 11, `x = 24`, E12, float32, Python 3.11, [x](https://a.b/123), about 40 minutes, 2026-12-03", ""),
+    ("chapters 07 and\n10 to 12, `x = 24`, E12, float32, Python 3.11, [x](https://a.b/123), about 40 minutes, 2026-12-03", ""),
     ("# 10 · Pipelines\n", ""), ("5 of 7 ranks", ""), ("nothing<!--= 24 -->", "no number before"),
     ("24<!--= 2*4*unknown -->", "NameError"), ("24<!--= [1, 2] -->", "TypeError"),
 ])
