@@ -2,7 +2,7 @@
 
 In place of numbers the arrays hold Python ints with one digit for each element of each rank: the digit counts how often that
 element is in the sum. No threads, no clock: all ranks' generators are stepped together. draw/steps.py draws what comes out;
-symbolic_link.py is the link that the algorithm talks to.
+symbolic_link.py is the link that the algorithm talks to, tasks.py says what each op begins and ends with.
 """
 import inspect
 from collections import Counter
@@ -13,8 +13,8 @@ import numpy as np
 
 from minispore.common.errors import CollectiveError
 from minispore.communication.algorithms import ALGORITHMS
-from minispore.communication.algorithms.link import split
-from minispore.lab.symbolic_link import Exchange, Message, SymbolicLink, accumulate, check_yielded, digits, unit
+from minispore.lab.symbolic_link import Exchange, Message, SymbolicLink, check_yielded, digits
+from minispore.lab.tasks import TASKS, Task
 from minispore.lab.words import plural
 
 MOST_RANKS, MOST_ROUNDS = 64, 10_000
@@ -106,12 +106,14 @@ def watch(algorithm: Callable, ranks: int = 4, length: int = 8, *, op: str = "",
     if op not in TASKS:
         raise ValueError(f"watch: {op!r} is no op; there are {', '.join(TASKS)}")
     task = TASKS[op](ranks, length, root)
-    exchange = Exchange(ranks, task.arrays)
+    arrays = list(np.concatenate([part.begin for part in task.parts.values()], 1))
+    exchange = Exchange(ranks, arrays)
     size = node_size or ranks
     nodes = tuple(tuple(range(i, min(i + size, ranks))) for i in range(0, ranks, size))
     running = []
     for rank in range(ranks):
-        steps = algorithm(SymbolicLink(exchange, rank, nodes), *task.arguments(rank))
+        parts = (arrays[rank][a:b] for _, a, b in task.sections)
+        steps = algorithm(SymbolicLink(exchange, rank, nodes), *task.arguments(*parts))
         if not hasattr(steps, "send"):
             raise TypeError(f"watch: {name_of(algorithm)} returned a {type(steps).__name__}, no generator. It must `yield` the "
                             "list of messages it waits for: yield [link.send(…), link.receive(…)]")
@@ -120,15 +122,16 @@ def watch(algorithm: Callable, ranks: int = 4, length: int = 8, *, op: str = "",
     for phases in rounds(running, exchange):
         messages = exchange.match()
         if messages:
-            frames.append(task.frame(messages))
+            frames.append(frame_of(arrays, task, length, messages))
             names.append(phase(phases, messages))
             exchange.deliver(messages)
         elif not exchange.moved:
             raise CollectiveError(exchange.deadlock(len(names)))
     if left := exchange.left():
         raise CollectiveError(f"all ranks have ended, but {left}")
-    return Watched(name_of(algorithm), op, ranks, length, (*frames, task.frame(())), tuple(names), task.sections,
-                   np.array([[e is not None for e in row] for row in task.expected], bool).reshape(ranks, -1))
+    matters = np.concatenate([np.not_equal(part.expected, None) for part in task.parts.values()], 1).astype(bool)
+    frames.append(frame_of(arrays, task, length, ()))
+    return Watched(name_of(algorithm), op, ranks, length, tuple(frames), tuple(names), task.sections, matters)
 
 
 def rounds(running: list, exchange: Exchange):
@@ -191,90 +194,16 @@ def name_of(algorithm: Callable) -> str:
     return getattr(algorithm, "__name__", type(algorithm).__name__)
 
 
-# ---- what the ranks begin with, and what they should end with ------------------------------------------
-
-class Task:
-    """The arrays of all ranks. arrays[rank]: one object array, in which the arguments are views; home[rank][i]: which element
-    belongs there (None: any); expected[rank][i]: the symbol that should be there in the end (None: no matter which)."""
-
-    def __init__(self, ranks, length, sections, begin, home, expected, arguments):
-        self.ranks, self.length, self.sections = ranks, length, sections
-        total = sections[-1][2] if sections else 0
-        self.arrays = [np.zeros(total, object) for _ in range(ranks)]
-        self.home = [[home(r, i) for i in range(total)] for r in range(ranks)]
-        self.expected = [[expected(r, i) for i in range(total)] for r in range(ranks)]
-        for r, array in enumerate(self.arrays):
-            array[:] = [begin(r, i) for i in range(total)]
-        self._arguments = arguments
-
-    def arguments(self, rank: int) -> tuple:
-        return self._arguments(rank, *(self.arrays[rank][a:b] for _, a, b in self.sections))
-
-    def frame(self, messages) -> Frame:
-        shape = self.ranks, len(self.home[0])
-        counts, complete, misplaced = np.zeros((*shape, self.ranks), int), np.zeros(shape, bool), np.zeros(shape, bool)
-        for r, array in enumerate(self.arrays):
-            for i, symbol in enumerate(array):
-                found = digits(symbol, self.ranks, self.length, f"rank {r}'s element {i}")
-                counts[r, i] = found.sum(1)
-                complete[r, i] = self.expected[r][i] == symbol
-                at = self.home[r][i]
-                misplaced[r, i] = at is not None and found.sum() > found[:, at].sum()
-        return Frame(counts, complete, misplaced, tuple(m.seen(self.ranks, self.length) for m in messages))
-
-
-def one_array(of, expected=None, begin=None):
-    """A task on one array; `of(array, root, ranks)` makes the arguments behind link."""
-    def task(p, n, root):
-        owner = [r for r, part in enumerate(split(np.empty(n), p)) for _ in part]
-
-        def everybody(i):
-            return sum(unit(r, i, n) for r in range(p))
-        return Task(p, n, (("", 0, n),), lambda r, i: unit(r, i, n) if begin is None or begin(r, i, owner, root) else 0,
-                    lambda r, i: i, lambda r, i: expected(r, i, owner, root, everybody, n), lambda r, x: of(x, root, p))
-    return task
-
-
-def equal_parts(p, n, what):
-    if n % p:
-        raise ValueError(f"watch: {what} takes parts of one length; {n} elements can't be dealt out evenly to {p} ranks. Take a "
-                         f"length of {max(n // p, 1) * p} or {(n // p + 1) * p}")
-    return n // p
-
-
-def gather(p, n, root):
-    k = equal_parts(p, n, "Gather")
-    return Task(p, n, (("x", 0, k), ("chunks", k, k + n)), lambda r, i: unit(r, i, n) if i < k else 0,
-                lambda r, i: i if i < k else (i - k) % max(k, 1) if r == root else None,
-                lambda r, i: unit((i - k) // k, (i - k) % k, n) if i >= k and r == root else None,
-                lambda r, x, chunks: (x, split(chunks, p), root))
-
-
-def scatter(p, n, root):
-    k = equal_parts(p, n, "Scatter")
-    return Task(p, n, (("chunks", 0, n), ("x", n, n + k)), lambda r, i: unit(r, i, n) if i < n and r == root else 0,
-                lambda r, i: i if i < n else r * k + i - n, lambda r, i: unit(root, r * k + i - n, n) if i >= n else None,
-                lambda r, chunks, x: (split(chunks, p), x, root))
-
-
-def all_to_all(p, n, root):
-    k = equal_parts(p, n, "AlltoAll")
-    return Task(p, n, (("outgoing", 0, n), ("incoming", n, 2 * n)), lambda r, i: unit(r, i, n) if i < n else 0,
-                lambda r, i: i if i < n else r * k + (i - n) % max(k, 1),
-                lambda r, i: unit((i - n) // k, r * k + (i - n) % k, n) if i >= n else None,
-                lambda r, out, into: (split(out, p), split(into, p)))
-
-
-TASKS = {
-    "AllReduce": one_array(lambda x, root, p: (x, accumulate), lambda r, i, owner, root, everybody, n: everybody(i)),
-    "ReduceScatter": one_array(lambda x, root, p: (split(x, p), accumulate),
-                               lambda r, i, owner, root, everybody, n: everybody(i) if owner[i] == r else None),
-    "AllGather": one_array(lambda x, root, p: (split(x, p),), lambda r, i, owner, root, everybody, n: unit(owner[i], i, n),
-                           lambda r, i, owner, root: owner[i] == r),
-    "Broadcast": one_array(lambda x, root, p: (x, root), lambda r, i, owner, root, everybody, n: unit(root, i, n),
-                           lambda r, i, owner, root: r == root),
-    "Reduce": one_array(lambda x, root, p: (x, root, accumulate),
-                        lambda r, i, owner, root, everybody, n: everybody(i) if r == root else None),
-    "AlltoAll": all_to_all, "Gather": gather, "Scatter": scatter,
-    "Barrier": lambda p, n, root: Task(p, n, (), None, None, None, lambda r: ()),
-}
+def frame_of(arrays: Sequence[np.ndarray], task: Task, length: int, messages: Sequence[Message]) -> Frame:
+    """What the arrays hold now."""
+    home, expected = (np.concatenate([getattr(part, name) for part in task.parts.values()], 1) for name in ("home", "expected"))
+    ranks, total = home.shape
+    counts = np.zeros((ranks, total, ranks), int)
+    complete, misplaced = np.zeros((ranks, total), bool), np.zeros((ranks, total), bool)
+    for r, array in enumerate(arrays):
+        for i, symbol in enumerate(array):
+            found = digits(symbol, ranks, length, f"rank {r}'s element {i}")
+            counts[r, i] = found.sum(1)
+            complete[r, i] = expected[r, i] == symbol
+            misplaced[r, i] = home[r, i] is not None and found.sum() > found[:, home[r, i]].sum()
+    return Frame(counts, complete, misplaced, tuple(m.seen(ranks, length) for m in messages))
