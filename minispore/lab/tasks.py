@@ -20,8 +20,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Task:
-    """parts: the arrays of a rank by name, which lie one behind the other; arguments: what an algorithm gets behind its link, made
-    of them."""
+    """parts: the arrays of a rank by name, which lie one behind the other; arguments: makes of them what an algorithm gets behind
+    its link."""
     parts: dict[str, Part]
     arguments: Callable[..., tuple]
 
