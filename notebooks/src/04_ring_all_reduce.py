@@ -266,15 +266,16 @@ print(inspect.getsource(reduce.add.python))
 # forbade it. Measure both, on 2 ranks:
 
 # %%
-# !%%msrun -n 2 --env MINISPORE_SHARED_MEMORY=0 --into over_mpi
+# !%%msrun -n 2 --into both
 import time
 
 import numpy as np
 
-from minispore.communication import communicator, init
+from minispore.communication import communicator, get_record, init
+from minispore.communication.selection import algorithm
 
 
-def measure(comm, sizes, turns=20):
+def measure(comm, turns=20):
     medians = []
     for n in sizes:
         x, taken = np.ones(n // 4, np.float32), []
@@ -288,48 +289,25 @@ def measure(comm, sizes, turns=20):
 
 
 init()
-sizes = [2 ** k for k in range(8, 21, 2)]
-measure(communicator(), sizes, turns=2)
-times = measure(communicator(), sizes)
+sizes = [2 ** k for k in range(8, 21, 2)]               # bytes
+measure(communicator(), turns=2)
+in_memory = measure(communicator())
+messages = len(get_record().messages())
+with algorithm("ring"):                                 # whatever would be faster
+    measure(communicator(), turns=2)
+    over_mpi = measure(communicator())
 
 # %%
-# !%%msrun -n 2 --into in_memory
-import time
-
-import numpy as np
-
-from minispore.communication import communicator, init
-
-
-def measure(comm, sizes, turns=20):
-    medians = []
-    for n in sizes:
-        x, taken = np.ones(n // 4, np.float32), []
-        for _ in range(turns):
-            comm.barrier().wait()
-            begin = time.perf_counter()
-            comm.all_reduce(x).wait()
-            taken.append(time.perf_counter() - begin)
-        medians.append(float(np.median(taken)))
-    return medians
-
-
-init()
-sizes = [2 ** k for k in range(8, 21, 2)]
-measure(communicator(), sizes, turns=2)
-times = measure(communicator(), sizes)
-
-# %%
-assert not in_memory.messages()                         # not a single one
-draw.curves({"ring over MPI": np.array(over_mpi[0].times) * 1e6, "shared memory": np.array(in_memory[0].times) * 1e6},
-            x=over_mpi[0].sizes, xlabel="bytes", ylabel="µs", log=True)
+assert both[0].messages == 0                            # not a single one, until the ring was asked for
+draw.curves({"ring over MPI": np.array(both[0].over_mpi) * 1e6, "shared memory": np.array(both[0].in_memory) * 1e6},
+            x=both[0].sizes, xlabel="bytes", ylabel="µs", log=True)
 
 # %% [markdown]
 # What are $\alpha$ and $\beta$ of this machine? On 2 ranks the ring takes $2\alpha + n\beta$, so a straight line through the
 # measured times gives both:
 
 # %%
-intercept, beta = cost.fit(over_mpi[0].sizes, over_mpi[0].times)
+intercept, beta = cost.fit(both[0].sizes, both[0].over_mpi)
 alpha = intercept / 2
 print(f"over MPI: α = {alpha * 1e6:.1f} µs a message, 1/β = {1 / beta / 1e9 if beta else np.inf:.1f} GB/s")
 print(f"so on 8 such ranks a tree would be faster below {cost.crossover('tree', 'ring', ranks=8, alpha=alpha, beta=beta):,.0f} bytes")
