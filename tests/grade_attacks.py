@@ -8,13 +8,11 @@ RIGHT = exercises()["e05"].solution.read_text("utf-8")
 
 @dataclass(frozen=True)
 class Attack:
-    """text: the file; says: what the message of a failed test must match; most: points it may get; quick: graded in each `make
-    test`, others in `make test-all` only; seconds: that it may take."""
+    """text: the file; says: what the message of a failed test must match; quick: graded in each `make test`, others in
+    `make test-all` only."""
     text: str
     says: str
-    most: float = 0
     quick: bool = False
-    seconds: float = 20
 
 
 def inside(body: str, before: str = "", then_right: bool = False) -> str:
@@ -239,7 +237,8 @@ while frame is not None:
     "asks_the_library": Attack(
         inside("from minispore.communication import communicator\nflat = np.concatenate(chunks)\n"
                "total = communicator().all_reduce(flat).wait()\n"
-               "chunks[link.rank][:] = np.array_split(total, link.size)[link.rank]"), ""),
+               "chunks[link.rank][:] = np.array_split(total, link.size)[link.rank]"),
+        "may only send and receive by its link"),
     "an_array_that_lies": Attack("""
 import numpy as np
 class Liar(np.ndarray):
@@ -254,7 +253,7 @@ def reduce_scatter(link, chunks, accumulate):
         chunks[i] = chunk.view(Liar)
     yield [link.send(chunks[0].view(Liar), (link.rank + 1) % link.size)]
     return [np.zeros(1).view(Liar)]
-""", "", most=0),
+""", "chunk 0 on rank 0 should be"),
     "forges_results": Attack("""
 import json, os
 names = ["test_two_ranks", "test_sum_on_any_number_of_ranks", "test_chunks_of_any_length", "test_any_reduction",
@@ -276,7 +275,7 @@ for fd in range(256):
         os.write(fd, b"half a line")
     except OSError:
         pass
-""" + inside("pass"), ""),
+""" + inside("pass"), "should be"),
     "closes_all_files": Attack("import os\nos.closerange(0, 256)\n" + RIGHT, "closed the files of the process it runs in"),
     "no_text_in_its_error": Attack(inside("""
 class Kind(type):
@@ -286,7 +285,7 @@ class Kind(type):
 class Untold(Exception, metaclass=Kind):
     __class__ = __traceback__ = property(lambda self: 1 / 0)
 raise Untold
-"""), ""),
+"""), "ZeroDivisionError|nothing can be told"),
     "untold_at_import": Attack("""
 class Kind(type):
     @property

@@ -54,7 +54,7 @@ def test_the_saved_table_says_what_was_fastest_up_to_which_size():
 
 
 def test_the_plot(tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="draws it; in the extra notebooks")
     rows = report.complete([{"op": op, "ranks": 2, "bytes": b, "algorithm": a, "seconds": 1e-6 * b, "rounds": 3, "calls": 1}
                             for op in ("AllReduce", "Broadcast") for b in (4, 64) for a in ("shared", "mpi", "copy")])
     report.plot(rows, tmp_path / "plot.png")

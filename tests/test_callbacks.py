@@ -654,7 +654,6 @@ def test_a_request_to_one_rank_stops_all(files, tmp_path, n, parallel):
 
 def test_a_training_ended_by_a_signal_goes_on_bitwise(tmp_path, capsys):
     """With the real files: the state of the optimizer is in them."""
-    pytest.importorskip("minispore.train.serialization")
     def trained(epochs, *callbacks, **begin):
         ms.set_seed(3)
         m = model()
@@ -676,7 +675,7 @@ def test_threads_are_told_that_signals_dont_reach_them():
 
 
 def test_checkpoints_are_found_beside_the_callbacks():
-    checkpoint = pytest.importorskip("minispore.train.checkpoint")
+    from minispore.train import checkpoint
     from minispore.train.callback import CheckpointConfig, ModelCheckpoint
     assert (CheckpointConfig, ModelCheckpoint) == (checkpoint.CheckpointConfig, checkpoint.ModelCheckpoint)
     with pytest.raises(AttributeError, match="has no 'Nothing'"):

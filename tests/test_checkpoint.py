@@ -77,7 +77,8 @@ def test_bfloat16_goes_round(file):
 
 
 def test_bfloat16_in_files_of_others():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    import ml_dtypes
+
     from minispore.train import safetensors_format
     array = np.array([1, -2.5, 0], ml_dtypes.bfloat16)
     for format in (ckpt_format, safetensors_format):
@@ -187,7 +188,7 @@ def test_old_scalars_slices_and_strings(tmp_path, monkeypatch):
 
 
 def test_the_safetensors_library_reads_and_is_read(tmp_path):
-    library = pytest.importorskip("safetensors.numpy")
+    library = pytest.importorskip("safetensors.numpy", reason="another's reader of our files; in the extra test")
     arrays = {f"p.{dtype}.{shape}": bits(shape, dtype, 1) for dtype in NUMPY_DTYPES for shape in ((), (0,), (3, 2))}
     save_checkpoint({n: Tensor(a) for n, a in arrays.items()}, tmp_path / "ours.safetensors")
     theirs = library.load_file(tmp_path / "ours.safetensors")

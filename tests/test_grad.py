@@ -116,6 +116,7 @@ def test_bprop_differentiates_again():
 @pytest.mark.parametrize(("returned", "message"), [
     (lambda x, out, dout: (dout, dout), "returned 2 gradients for 1 inputs"),
     (lambda x, out, dout: ops.sum(dout), r"gradient to input 0 has shape \(\)"),
+    (lambda x, out, dout: 2.0, "Bad.bprop: the gradient to input 0 is a .*compute it"),
 ])
 def test_bad_bprop(returned, message):
     class Bad(nn.Cell):
@@ -124,7 +125,7 @@ def test_bad_bprop(returned, message):
         def bprop(self, x, out, dout):
             return returned(x, out, dout)
     net = Bad()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         ms.grad(lambda x: net(x))(Tensor([1.0, 2.0]))
 
 
@@ -285,9 +286,9 @@ def test_zero_and_minus_zero_are_two_constants():
 
 
 @pytest.mark.parametrize(("answer", "error", "found"), [
-    (lambda dout: None, TypeError, "returned None; return a tuple of 1, one for each input"),
+    (lambda dout: None, TypeError, "returned None; return a tuple with one gradient an input"),
     (lambda dout: dout, TypeError, "returned a minispore.Tensor; return a tuple"),
-    (lambda dout: (dout, dout), ValueError, "returned 2 values, the op has 1 inputs"),
+    (lambda dout: (dout, dout), ValueError, "returned 2 gradients for 1 inputs"),
     (lambda dout: (np.ones(2, np.float32),), TypeError, "to input 0 is a numpy.ndarray; compute it with ops"),
     (lambda dout: (ops.sum(dout),), ValueError, r"to input 0 has shape \(\), the input has \(2,\)"),
 ])
@@ -306,5 +307,5 @@ def test_a_gradient_that_is_none_is_told(answer, error, found):
             return answer(dout)
 
     twice = Twice()
-    with pytest.raises(error, match=f"the gradient of Twice.*{found}"):
+    with pytest.raises(error, match=rf"Twice\.gradient.*{found}"):
         ms.grad(lambda x: ops.sum(twice(x)))(Tensor([1.0, 2.0]))

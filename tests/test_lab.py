@@ -13,6 +13,7 @@ from minispore.common.errors import CollectiveError
 from minispore.communication import communicator, get_rank, init
 from minispore.communication.selection import algorithm
 from minispore.lab import ranks
+from minispore.lab.on_ranks import on_ranks
 from minispore.lab.output import Output
 from minispore.lab.result import Rank, Result
 
@@ -226,3 +227,14 @@ def test_the_streams_come_back_in_whatever_order_jobs_end():
 def test_notebooks_are_fast_where_they_are_told_to(monkeypatch, value, chosen):
     monkeypatch.setenv("MINISPORE_FAST", value)
     assert lab.fast(full="full", quick="quick") == chosen
+
+
+# ---- algorithms of a learner's -----------------------------------------------------------------------
+
+@pytest.mark.parametrize("another", [lambda comm: comm.barrier(), lambda comm: comm.all_reduce(np.ones(3))])
+def test_an_algorithm_that_waits_for_another_operation_is_told(another):
+    def steps(link):
+        another(communicator()).wait()
+        yield []
+    with pytest.raises(CollectiveError, match="the algorithm of ReduceScatter waits for another operation of its own rank"):
+        on_ranks(2, steps)

@@ -5,6 +5,7 @@ from time import sleep
 
 import numpy as np
 
+from minispore.common.errors import CollectiveError
 from minispore.communication.algorithms import Within
 from minispore.communication.ring import ALL, DTYPE_IDS, OP_IDS
 
@@ -120,6 +121,9 @@ class MessageHandle(Handle):
                     self.endpoint.board.done()
                     self.end()
         except BaseException as e:
+            if getattr(self.steps, "gi_running", False):        # we were called from inside next()
+                raise CollectiveError(f"the algorithm of {self.call.op} waits for another operation of its own rank; it may only "
+                                      "send and receive by its link, and yield what it waits for") from e
             self.end(e)
             raise
         return moved

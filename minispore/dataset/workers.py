@@ -183,5 +183,5 @@ def _packed(error: Exception) -> bytes:
     try:
         pickle.loads(data := pickle.dumps((False, error)))
         return data
-    except Exception:
+    except Exception:                   # an error that can't travel, or not come out: its words do
         return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))

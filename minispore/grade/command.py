@@ -31,10 +31,10 @@ def main(o) -> int:
         if o.hint is not None:
             print(hint_of(o.what, o.hint))
             return 0
+        work = submissions(o.what, o.folder, o.who, tuple(o.private))
         for kind in WRITERS:
             writable(kind, getattr(o, kind))
         quiet = "-" in (o.csv, o.json, o.junit)
-        work = submissions(o.what, o.folder, o.who, tuple(o.private))
         with until_told() as told:
             graded = class_of(work, limits, quiet, told) if o.folder else alone(work, limits, quiet, told)
         for kind, write in WRITERS.items():

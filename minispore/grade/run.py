@@ -26,6 +26,7 @@ from minispore.grade.report import Grade, Result
 from minispore.launch import processes
 
 MARK = "MINISPORE_GRADED"
+SHUT = "closed the files of the process it runs in"
 STARTED = "started a process, past all that should keep it from that; it is graded in one, and that is ended"
 LOOK_EVERY = 0.1                # seconds between two looks at memory, folder and processes
 MOST_LINE = 1 << 16             # bytes of a line that child.py may write
@@ -212,14 +213,14 @@ class Turn:
         try:
             child.wait(1)
         except subprocess.TimeoutExpired:
-            return "closed the files of the process it runs in"
+            return SHUT
         return "ended"
 
     def _ended(self, code: int, printed: bytes) -> str:
         """A process that has ended by itself, in words."""
         line = _crashed_at(printed, f"{self.exercise.name}.py") if code < 0 else ""
         if code == CLOSED:
-            return "closed the files of the process it runs in"
+            return SHUT
         if code == -getattr(signal, "SIGXCPU", 0):
             return f"took more processor time than the {self.limits.total + 2:.3g} s a submission has"
         if code < 0:

@@ -3,12 +3,11 @@
 Because the gradients of ops are written with ops, it works the same on a symbolic graph and on a tape, and what it
 adds can be differentiated again.
 """
-from collections.abc import Sequence
-
 from minispore.common.dtype import is_float
 from minispore.common.tensor import Tensor
-from minispore.graph.ir import Graph, Node, Value
+from minispore.graph.ir import Graph, Value
 from minispore.ops import functional as F
+from minispore.ops.primitive import checked_gradients
 
 
 def gradients(graph: Graph, start: int, seeds: list[tuple[Value, Tensor]], wrt: list[Value]) -> list[Tensor]:
@@ -41,7 +40,7 @@ def gradients(graph: Graph, start: int, seeds: list[tuple[Value, Tensor]], wrt: 
             _belongs(d, v)
         outs = [Tensor._symbol(v) for v in node.outs]
         pair = (outs[0], douts[0]) if node.single else (outs, douts)
-        grads = _checked(node, node.op.gradient(*map(Tensor._symbol, node.ins), *pair))
+        grads = checked_gradients(f"{node.op.name}.gradient", node.op.gradient(*map(Tensor._symbol, node.ins), *pair), node.ins)
         for value, grad in zip(node.ins, grads, strict=True):
             if value in needed and grad is not None:
                 accumulate(value, grad() if callable(grad) else grad)
@@ -49,27 +48,6 @@ def gradients(graph: Graph, start: int, seeds: list[tuple[Value, Tensor]], wrt: 
     for v, d in zip(wrt, grads, strict=True):
         _belongs(d, v)
     return grads
-
-
-def _checked(node: Node, grads) -> Sequence:
-    """What an op's gradient returned, if it is one for each input: a Tensor of its shape, None, or a function that makes it."""
-    name, wanted = f"the gradient of {node.op.name}", f"return a tuple of {len(node.ins)}, one for each input"
-    if not isinstance(grads, tuple | list):
-        raise TypeError(f"{name} returned {_kind(grads)}; {wanted}")
-    if len(grads) != len(node.ins):
-        raise ValueError(f"{name} returned {len(grads)} values, the op has {len(node.ins)} inputs; {wanted}")
-    for i, (value, grad) in enumerate(zip(node.ins, grads, strict=True)):
-        if isinstance(grad, Tensor):
-            if grad.shape != tuple(value.shape):
-                raise ValueError(f"{name}: that to input {i} has shape {grad.shape}, the input has {tuple(value.shape)}; they "
-                                 "must be the same")
-        elif grad is not None and not callable(grad):
-            raise TypeError(f"{name}: that to input {i} is {_kind(grad)}; compute it with ops, so that it is a Tensor")
-    return grads
-
-
-def _kind(x) -> str:
-    return "None" if x is None else f"a {type(x).__module__.partition('.')[0]}.{type(x).__name__}"
 
 
 def _belongs(gradient: Tensor | None, value: Value) -> None:

@@ -52,8 +52,7 @@ def seconds(algorithm: str, op: str = "AllReduce", *, ranks: int, bytes, alpha: 
     (12.0, 20.0)
     """
     messages, share = _terms(algorithm, op, ranks)
-    if alpha < 0 or beta < 0:
-        raise ValueError(f"cost: alpha={alpha} and beta={beta} are seconds; give 0 or more")
+    _demand_seconds(alpha, beta)
     return messages * alpha + share * bytes * beta
 
 
@@ -65,8 +64,7 @@ def crossover(few_messages: str, few_bytes: str, op: str = "AllReduce", *, ranks
     1.6
     """
     (a, b), (c, d) = _terms(few_messages, op, ranks), _terms(few_bytes, op, ranks)
-    if alpha < 0 or beta < 0:
-        raise ValueError(f"cost: alpha={alpha} and beta={beta} are seconds; give 0 or more")
+    _demand_seconds(alpha, beta)
     saved, more = (c - a) * alpha, (b - d) * beta           # seconds: of messages it saves, of each byte it sends more
     if saved < 0 and more < 0:
         raise ValueError(f"cost: {few_messages} takes more messages than {few_bytes} and sends fewer bytes; exchange them")
@@ -93,6 +91,11 @@ def fit(bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]
         tried = [np.array([ones[0], 0.0]), np.array([0.0, ones[1]])]
         best = min(tried, key=lambda ab: ((rows @ ab - 1) ** 2).sum())
     return float(best[0]), float(best[1])
+
+
+def _demand_seconds(alpha: float, beta: float) -> None:
+    if alpha < 0 or beta < 0:
+        raise ValueError(f"cost: alpha={alpha} and beta={beta} are seconds; give 0 or more")
 
 
 def _terms(algorithm: str, op: str, ranks: int) -> tuple[float, float]:

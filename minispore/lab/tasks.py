@@ -41,7 +41,7 @@ def table(ranks: int, length: int, of: Callable[[int, int], object]) -> np.ndarr
     return out
 
 
-def own(p: int, n: int) -> np.ndarray:
+def contributions(p: int, n: int) -> np.ndarray:
     """Each rank's own numbers."""
     return table(p, n, lambda r, i: unit(r, i, n))
 
@@ -51,7 +51,7 @@ def places(p: int, n: int) -> np.ndarray:
     return table(p, n, lambda r, i: i)
 
 
-def owned(p: int, n: int) -> np.ndarray:
+def in_own_chunk(p: int, n: int) -> np.ndarray:
     """bool (p, n): whether an element is in the rank's chunk."""
     owner = np.repeat(np.arange(p), list(map(len, split(np.empty(n), p))))
     return owner == np.arange(p)[:, None]
@@ -74,27 +74,27 @@ def one_array(begin: np.ndarray, expected: np.ndarray, arguments: Callable[[np.n
 # ---- one array a rank ----------------------------------------------------------------------------------
 
 def all_reduce(p: int, n: int, root: int) -> Task:
-    mine = own(p, n)
+    mine = contributions(p, n)
     return one_array(mine, on_all(mine.sum(0), p), lambda x: (x, accumulate))
 
 
 def reduce_scatter(p: int, n: int, root: int) -> Task:
-    mine = own(p, n)
-    return one_array(mine, np.where(owned(p, n), mine.sum(0), None), lambda x: (split(x, p), accumulate))
+    mine = contributions(p, n)
+    return one_array(mine, np.where(in_own_chunk(p, n), mine.sum(0), None), lambda x: (split(x, p), accumulate))
 
 
 def all_gather(p: int, n: int, root: int) -> Task:
-    begin = np.where(owned(p, n), own(p, n), 0)
+    begin = np.where(in_own_chunk(p, n), contributions(p, n), 0)
     return one_array(begin, on_all(begin.sum(0), p), lambda x: (split(x, p),))
 
 
 def broadcast(p: int, n: int, root: int) -> Task:
-    mine = own(p, n)
+    mine = contributions(p, n)
     return one_array(np.where(only(root, p), mine, 0), on_all(mine[root], p), lambda x: (x, root))
 
 
 def reduce(p: int, n: int, root: int) -> Task:
-    mine = own(p, n)
+    mine = contributions(p, n)
     return one_array(mine, np.where(only(root, p), mine.sum(0), None), lambda x: (x, root, accumulate))
 
 
@@ -112,14 +112,14 @@ def equal_parts(p: int, n: int, what: str) -> int:
     return n // p
 
 
-def unimportant(p: int, n: int) -> np.ndarray:
+def no_matter_what(p: int, n: int) -> np.ndarray:
     return table(p, n, lambda r, i: None)
 
 
 def gather(p: int, n: int, root: int) -> Task:
     """Rank r's x, of k elements, becomes chunk r on the root."""
     k = equal_parts(p, n, "Gather")
-    x = Part(table(p, k, lambda r, i: unit(r, i, n)), places(p, k), unimportant(p, k))
+    x = Part(table(p, k, lambda r, i: unit(r, i, n)), places(p, k), no_matter_what(p, k))
     there = only(root, p)
     chunks = Part(table(p, n, lambda r, i: 0), np.where(there, table(p, n, lambda r, i: i % k), None),
                   np.where(there, table(p, n, lambda r, i: unit(i // k, i % k, n)), None))
@@ -129,7 +129,7 @@ def gather(p: int, n: int, root: int) -> Task:
 def scatter(p: int, n: int, root: int) -> Task:
     """The root's chunk r becomes rank r's x, of k elements."""
     k = equal_parts(p, n, "Scatter")
-    chunks = Part(np.where(only(root, p), own(p, n), 0), places(p, n), unimportant(p, n))
+    chunks = Part(np.where(only(root, p), contributions(p, n), 0), places(p, n), no_matter_what(p, n))
     x = Part(table(p, k, lambda r, i: 0), table(p, k, lambda r, i: r * k + i), table(p, k, lambda r, i: unit(root, r * k + i, n)))
     return Task({"chunks": chunks, "x": x}, lambda chunks, x: (split(chunks, p), x, root))
 
@@ -137,7 +137,7 @@ def scatter(p: int, n: int, root: int) -> Task:
 def all_to_all(p: int, n: int, root: int) -> Task:
     """Rank r's chunk s becomes rank s's chunk r."""
     k = equal_parts(p, n, "AlltoAll")
-    outgoing = Part(own(p, n), places(p, n), unimportant(p, n))
+    outgoing = Part(contributions(p, n), places(p, n), no_matter_what(p, n))
     incoming = Part(table(p, n, lambda r, i: 0), table(p, n, lambda r, i: r * k + i % k),
                     table(p, n, lambda r, i: unit(i // k, r * k + i % k, n)))
     return Task({"outgoing": outgoing, "incoming": incoming}, lambda outgoing, incoming: (split(outgoing, p), split(incoming, p)))

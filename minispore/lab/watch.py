@@ -14,7 +14,7 @@ import numpy as np
 from minispore.common.errors import CollectiveError
 from minispore.communication.algorithms import ALGORITHMS
 from minispore.lab.symbolic_link import Exchange, Message, SymbolicLink, check_yielded, digits
-from minispore.lab.tasks import TASKS, Task
+from minispore.lab.tasks import TASKS
 from minispore.lab.words import plural
 
 MOST_RANKS, MOST_ROUNDS = 64, 10_000
@@ -106,7 +106,9 @@ def watch(algorithm: Callable, ranks: int = 4, length: int = 8, *, op: str = "",
     if op not in TASKS:
         raise ValueError(f"watch: {op!r} is no op; there are {', '.join(TASKS)}")
     task = TASKS[op](ranks, length, root)
-    arrays = list(np.concatenate([part.begin for part in task.parts.values()], 1))
+    begin, home, expected = (np.concatenate([getattr(part, name) for part in task.parts.values()], 1)
+                             for name in ("begin", "home", "expected"))
+    arrays = list(begin)
     exchange = Exchange(ranks, arrays)
     size = node_size or ranks
     nodes = tuple(tuple(range(i, min(i + size, ranks))) for i in range(0, ranks, size))
@@ -122,16 +124,16 @@ def watch(algorithm: Callable, ranks: int = 4, length: int = 8, *, op: str = "",
     for phases in rounds(running, exchange):
         messages = exchange.match()
         if messages:
-            frames.append(frame_of(arrays, task, length, messages))
+            frames.append(frame_of(arrays, home, expected, messages, length))
             names.append(phase(phases, messages))
             exchange.deliver(messages)
         elif not exchange.moved:
             raise CollectiveError(exchange.deadlock(len(names)))
     if left := exchange.left():
         raise CollectiveError(f"all ranks have ended, but {left}")
-    matters = np.concatenate([np.not_equal(part.expected, None) for part in task.parts.values()], 1).astype(bool)
-    frames.append(frame_of(arrays, task, length, ()))
-    return Watched(name_of(algorithm), op, ranks, length, tuple(frames), tuple(names), task.sections, matters)
+    frames.append(frame_of(arrays, home, expected, (), length))
+    return Watched(name_of(algorithm), op, ranks, length, tuple(frames), tuple(names), task.sections,
+                   np.not_equal(expected, None).astype(bool))
 
 
 def rounds(running: list, exchange: Exchange):
@@ -194,9 +196,9 @@ def name_of(algorithm: Callable) -> str:
     return getattr(algorithm, "__name__", type(algorithm).__name__)
 
 
-def frame_of(arrays: Sequence[np.ndarray], task: Task, length: int, messages: Sequence[Message]) -> Frame:
-    """What the arrays hold now."""
-    home, expected = (np.concatenate([getattr(part, name) for part in task.parts.values()], 1) for name in ("home", "expected"))
+def frame_of(arrays: Sequence[np.ndarray], home: np.ndarray, expected: np.ndarray, messages: Sequence[Message],
+             length: int) -> Frame:
+    """What the ranks' arrays hold now. home, expected: of all their places, as in tasks.Part."""
     ranks, total = home.shape
     counts = np.zeros((ranks, total, ranks), int)
     complete, misplaced = np.zeros((ranks, total), bool), np.zeros((ranks, total), bool)

@@ -22,7 +22,6 @@ GRACE = 2.0                 # seconds for a failed rank to write its traceback
 LAST_WORD = 1.0         # seconds for the first rank to show where it was at Ctrl-C; in C it may hear nothing
 FAREWELL = 20.0             # seconds for ranks to end in order at SIGTERM; schedulers kill after 30
 LEAVE = 10.0                # seconds between the first rank's end and the last; MPI lets them go together
-TIME_IS_UP = 124            # exit code, as timeout(1) has it
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOISE = re.compile(r"\s*$|=|\[(mpiexec|proxy)|YOUR APPLICATION|This typically refers|Please see the FAQ")
 
@@ -196,9 +195,9 @@ class Supervisor:
     def check(self) -> None:
         """What no message tells."""
         job, now = self.job, time.monotonic()
-        if job.end_within and now - self.begun > job.end_within:
-            self.decide(f"the job hasn't ended within {job.end_within:g} s (--timeout): ended all ranks; "
-                        f"what they wrote is in {job.log(0)} and beside it", TIME_IS_UP)
+        if job.end_within and now - self.begun > job.end_within and self.verdict is None:
+            self.decide("\n".join([f"the job hasn't ended within {job.end_within:g} s (--timeout): ended all ranks; what they "
+                                   f"wrote is in {job.log(0)} and beside it", *who_waits(job.log_dir)]), 124)
         if len(self.workers) < job.ranks:
             if self.one_is_lost(now):
                 self.decide("a rank ended before it came to its script", 1)
@@ -255,9 +254,7 @@ class Supervisor:
                 say(f"all ranks have ended well; their output is in {self.job.log(0)} and beside it")
             return 0
         text, code, rank = self.verdict.text, self.verdict.code, self.verdict.rank
-        if code == TIME_IS_UP:
-            text = "\n".join([text, *who_waits(self.job.log_dir)])
-        elif rank is not None:
+        if rank is not None:
             text += f"; its output is in {self.job.log(rank)}"
         elif text and self.said:
             lines = self.said.decode(errors="replace").splitlines()
@@ -268,7 +265,7 @@ class Supervisor:
 
 
 def who_waits(folder: str) -> list[str]:
-    """What the ranks' records say about a job that had to be ended: who waits where, and for whom."""
+    """What the ranks' records say about a job that is to be ended: who waits where, and for whom."""
     from minispore.communication.hang import waits
     from minispore.communication.record import load_folder
     try:

@@ -2,13 +2,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from minispore.common.parameter import Parameter
 from minispore.common.tensor import Tensor, is_tensor
 from minispore.common.tree import flatten
 from minispore.ops import functional as F
-from minispore.ops.primitive import Composite, Primitive, Spec, as_tensor
+from minispore.ops.primitive import Composite, Primitive, Spec, as_tensor, checked_gradients
 
 
 class Identity(Primitive):
@@ -58,14 +56,7 @@ class CustomGradient(Primitive):
         single = len(outs) == 1
         grads = self.bprop(*xs[:self.inputs], outs[0] if single else outs, douts[0] if single else douts)
         grads = grads if isinstance(grads, tuple) else (grads,)
-        if len(grads) != self.inputs:
-            raise ValueError(f"{self.label}.bprop returned {len(grads)} gradients for {self.inputs} inputs; return a "
-                             "tuple with one gradient an input")
-        for i, (g, x) in enumerate(zip(grads, xs, strict=False)):
-            if g is not None and np.shape(g) != x.shape if not isinstance(g, Tensor) else g.shape != x.shape:
-                raise ValueError(f"{self.label}.bprop: the gradient to input {i} has shape {np.shape(g)}, the input "
-                                 f"has {x.shape}; they must agree")
-        return [*grads, *(None for _ in outs)]
+        return [*checked_gradients(f"{self.label}.bprop", grads, xs[:self.inputs]), *(None for _ in outs)]
 
     def flops(self, *xs):
         return 0

@@ -348,3 +348,25 @@ def demand_float(op: Primitive, **tensors) -> None:
         if t.dtype != first:
             raise TypeError(f"{op.name}: {name} is {t.dtype}, another input is {first}; use one dtype, "
                             "e.g. x.astype(w.dtype)")
+
+
+def checked_gradients(who: str, grads, inputs: Sequence) -> Sequence:
+    """What a `gradient` or bprop returned, if it has one for each input: a Tensor of its shape, None, or a function that makes
+    it. TypeError or ValueError that says what it is instead."""
+    if not isinstance(grads, tuple | list):
+        raise TypeError(f"{who} returned {_kind(grads)}; return a tuple with one gradient an input")
+    if len(grads) != len(inputs):
+        raise ValueError(f"{who} returned {len(grads)} gradients for {len(inputs)} inputs; return a tuple with one gradient an "
+                         "input")
+    for i, (grad, x) in enumerate(zip(grads, inputs, strict=True)):
+        if isinstance(grad, Tensor):
+            if grad.shape != tuple(x.shape):
+                raise ValueError(f"{who}: the gradient to input {i} has shape {grad.shape}, the input has {tuple(x.shape)}; they "
+                                 "must agree")
+        elif grad is not None and not callable(grad):
+            raise TypeError(f"{who}: the gradient to input {i} is {_kind(grad)}; compute it with ops, so that it is a Tensor")
+    return grads
+
+
+def _kind(x) -> str:
+    return "None" if x is None else f"a {type(x).__module__.partition('.')[0]}.{type(x).__name__}"
