@@ -73,7 +73,7 @@ def span(text) -> tuple[float, float, float, float]:
 
 
 def inside(root):
-    """No text leaves the picture, or the box it stands in; boxes don't overlap."""
+    """No text leaves the picture, or the box it stands in; neither boxes nor the labels between them overlap."""
     scaled = [float(g.get("transform")[6:-1]) for g in root if g.get("transform", "").startswith("scale(")]
     wide, tall = (length / (scaled or [1])[0] for length in size(root))
     for t in filter(lambda t: t.get("x"), root.iter(f"{SVG}text")):         # powers on matplotlib's axes have none
@@ -85,6 +85,9 @@ def inside(root):
         for t in g.iter(f"{SVG}text"):
             left, right, top, bottom = span(t)
             assert left >= x0 and right <= x1 and top >= y0 and bottom <= y1, (words(t), left, right, x0, x1)
+    labels = [span(t) for t in of_class(root, "layout")]
+    for left, right, top, bottom in labels:
+        assert all(right <= x0 or left >= x1 or bottom <= y0 or top >= y1 for x0, x1, y0, y1 in (corners(g[0]) for g in boxes))
     for a, b in combinations(boxes, 2):
         (ax0, ax1, ay0, ay1), (bx0, bx1, by0, by1) = corners(a[0]), corners(b[0])
         assert ax1 <= bx0 or bx1 <= ax0 or ay1 <= by0 or by1 <= ay0, (texts(a), texts(b))

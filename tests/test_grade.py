@@ -336,6 +336,14 @@ def test_bad_words_are_refused(tmp_path, monkeypatch, capsys, words, says):
     assert says in capsys.readouterr().err
 
 
+@LINUX
+def test_a_report_that_cannot_be_written_is_told_before_the_grading(tmp_path, monkeypatch, capsys):
+    (tmp_path / "e05.py").write_text(RIGHT)
+    monkeypatch.setattr(command, "alone", lambda *_: pytest.fail("it was graded"))
+    assert main(["grade", str(tmp_path / "e05.py"), "--csv", "/proc/report.csv"]) == 2
+    assert "/proc/report.csv can't be written" in capsys.readouterr().err
+
+
 def test_a_hint_is_shown(capsys):
     assert main(["grade", "e05", "--hint", "1"]) == 0
     assert capsys.readouterr().out.strip() == str(hint("e05", 1)) == E05.hints()[0]

@@ -45,6 +45,14 @@ def test_each_curve_is_named_at_its_end(many, log):
     assert shown.alt.startswith("seconds against bytes. curve 0: 1 at 1, 2 at 3")
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_a_name_stands_as_high_as_its_curve_ends(log):
+    shown = draw.curves({"low": [300, 250, 200], "high": [100, 300, 900]}, [1, 2, 3], log=log)
+    at = {"".join(t.itertext()): float(t.get("y")) for t in checked(shown).iter(f"{SVG}text") if t.get("y")}
+    for i, name in enumerate(("low", "high")):
+        assert abs(at[name] - points(shown, i)[-1][1]) < 8
+
+
 def test_long_names_find_room():
     shown = draw.curves({"summed, in buckets of 4 MB": [1, 2], "made by the backward pass": [2, 1]}, [1, 2])
     assert {"summed, in buckets of 4 MB", "made by the backward pass"} <= set(texts(checked(shown)))

@@ -1,4 +1,5 @@
 """Drawings of watched algorithms, of slices, caches and graphs: what is in them, and that they can be read."""
+from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,6 +13,7 @@ from minispore import Tensor, nn, ops
 from minispore.communication.algorithms import ALGORITHMS, linear_gather, pairwise_all_to_all, ring_all_reduce
 from minispore.graph.compile import trace_call
 from minispore.lab import draw, watch
+from minispore.lab.draw.layers import place
 from minispore.lab.draw.svg import Picture, picture, shortened, tag, text, width_of
 from minispore.lab.words import size_of
 from minispore.parallel.layout import TensorLayout
@@ -223,6 +225,18 @@ def test_a_program_is_drawn_after_each_pass(n, after):
     assert of_class(root, "edge") and {"x0", "up", "down"} <= set(texts(root, "value"))
     marked = [] if n == 1 or after in ("trace", "simplify", "complete") else ["AllReduce"]
     assert texts(root, "collective")[::2] == marked and ("no collectives" in shown.alt) == (not marked)
+
+
+@given(st.lists(st.sets(st.integers(0, 11)), max_size=12), st.lists(st.floats(20, 200), min_size=12, max_size=12))
+@settings(max_examples=60)
+def test_boxes_stand_below_what_they_read_and_beside_one_another(reads, widths):
+    ins = {box: sorted(r for r in some if r < box) for box, some in enumerate(reads)}
+    placed = place(ins, dict(enumerate(widths)), 10.0)
+    assert all(placed.at[s][1] < placed.at[box][1] for box, some in ins.items() for s in some)
+    spans = [(level, x - widths[box] / 2, x + widths[box] / 2) for box, (x, level) in placed.at.items()]
+    for (level, left, right), (other, a, b) in combinations(spans, 2):
+        assert level != other or right <= a + 1e-6 or b <= left + 1e-6
+    assert all(left >= -1e-6 and right <= placed.width + 1e-6 and level < placed.levels for level, left, right in spans)
 
 
 def test_a_graph_has_a_box_for_each_op():

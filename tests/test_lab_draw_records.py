@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SVG, checked, of_class, texts
+from test_record import begun
 
 from minispore import Tensor
 from minispore.common.errors import CollectiveError
@@ -96,6 +97,7 @@ def test_a_timeline_has_a_bar_a_call_and_an_arrow_a_message(n):
     root = checked(shown)
     assert len(of_class(root, "call")) == 2 * n and arrows(root) == sent(records)
     assert {f"rank {r}" for r in range(n)} <= set(texts(root)) and f"AllReduce × {2 * n}" in texts(root)
+    assert "0" in texts(root) and "-0" not in texts(root)
     messages = 2 * 2 * n * (n - 1)
     assert f"{2 * n} AllReduce and {messages} message{'s' * (messages != 1)} in " in shown.alt
 
@@ -212,6 +214,14 @@ def test_ranks_that_wait_in_two_places_have_tall_boxes():
             handles = [communicator().all_reduce(np.ones(3), name=f"a_long_name.of_weight_{i}") for i in range(2)]
             handles[0].wait()
     checked(draw.waits(ranks(16, may_fail=True).run(program).records))
+
+
+def test_ranks_in_different_operations_wait_for_one_another():
+    """Nothing but the calls is in the records: no message has begun."""
+    records = [Record(r, 3) for r in range(3)]
+    for record, op in zip(records, ("AllReduce", "Barrier", "AllReduce"), strict=True):
+        begun(record, 1, op)
+    assert arrows(checked(draw.waits(records))) == [(0, 1), (1, 0), (1, 2), (2, 1)]
 
 
 def test_nobody_waits_in_the_end():

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from minispore.lab.in_processes import FOLDERS, MARK, JobError, msrun, remove_stale
+from minispore.lab.in_processes import FOLDERS, MARK, JobError, msrun
 from minispore.launch import processes
 
 SUM = """
@@ -96,7 +96,7 @@ def test_folders_of_a_killed_notebook_go_with_the_next_job(tmp_path, monkeypatch
     for folder in (stale, mine, other):
         folder.mkdir()
         (folder / "worker_0.log").write_text("text")
-    remove_stale()
+    msrun("x = 1", 1)
     assert not stale.exists() and (mine / "worker_0.log").exists() and other.exists()
 
 

@@ -138,13 +138,16 @@ def summary(graded: Sequence[Grade]) -> str:
 
 def writable(kind: str, path: str | None) -> None:
     """Asked if a report can't be written there: said before a class is graded, and not after it."""
-    folder = Path(path or "-").parent
-    if Path(path or "-").is_dir():
+    if not path or path == "-":
+        return
+    if Path(path).is_dir():
         raise Asked(f"--{kind} {path}: that is a folder; name a file in it")
-    if not folder.is_dir():
-        raise Asked(f"--{kind} {path}: there is no folder {folder}")
-    if path and path != "-":
-        open(path, "a").close()                 # an OSError here says why it can't be
+    if not Path(path).parent.is_dir():
+        raise Asked(f"--{kind} {path}: there is no folder {Path(path).parent}")
+    try:
+        open(path, "a").close()
+    except OSError as e:
+        raise Asked(f"--{kind} {path} can't be written ({e.strerror})") from e
 
 
 def put(path: str, text: str) -> None:
