@@ -97,7 +97,6 @@ def test_a_timeline_has_a_bar_a_call_and_an_arrow_a_message(n):
     root = checked(shown)
     assert len(of_class(root, "call")) == 2 * n and arrows(root) == sent(records)
     assert {f"rank {r}" for r in range(n)} <= set(texts(root)) and f"AllReduce × {2 * n}" in texts(root)
-    assert "0" in texts(root) and "-0" not in texts(root)
     messages = 2 * 2 * n * (n - 1)
     assert f"{2 * n} AllReduce and {messages} message{'s' * (messages != 1)} in " in shown.alt
 
@@ -115,7 +114,8 @@ def test_bars_stand_where_their_time_was():
 def test_a_window_shows_a_part():
     records = ring(2, calls=3)
     whole = max(e.end for r in records for e in r.events) - min(e.begin for r in records for e in r.events)
-    assert len(of_class(checked(draw.timeline(records, window=(0, 1))), "call")) < 6
+    first = checked(draw.timeline(records, window=(0, 1)))
+    assert len(of_class(first, "call")) < 6 and "0" in texts(first) and "-0" not in texts(first)
     assert len(of_class(checked(draw.timeline(records, window=(0, whole * 1e6 + 1))), "call")) == 6
     assert not of_class(checked(draw.timeline(records, window=(whole * 1e6 + 10, whole * 1e6 + 20))), "call")
 
