@@ -44,3 +44,29 @@ def test_a_mistake_is_rejected_by_the_test_that_names_it(name, path):
     result = grade(ALL[name], text)
     assert named[1] in [r.name for r in result.failed], str(result)
     assert all(r.message and "TimeoutError" not in r.message for r in result.failed), str(result)
+
+
+def test_names_of_products_may_be_ones_own():
+    """A loop over `outer`, a helper `inner`: only numpy's are refused."""
+    text = ALL["e03"].solution.read_text().replace("i0", "outer")
+    text = text.replace("                        for j in range(len(target)):\n                            target[j] += factor * row[j]\n",
+                        "                        inner(target, factor, row)\n")
+    text = text.replace("@numba.njit\ndef matmul", "@numba.njit\ndef inner(target, factor, row):\n    for j in range(len(target)):\n"
+                        "        target[j] += factor * row[j]\n\n\n@numba.njit\ndef matmul")
+    assert text.count("inner(") == 2 and grade(ALL["e03"], text).passed
+
+
+def test_buckets_may_be_filled_from_the_back():
+    """As few as can be, and not those that filling from the front gives."""
+    text = ALL["e09"].solution.read_text()
+    begin, end = text.index("    buckets, room = [], -1"), text.index("    return buckets\n")
+    text = text[:begin] + """    buckets, room = [], -1
+    for i in reversed(range(len(sizes))):
+        if sizes[i] > room:
+            buckets.insert(0, [])
+            room = most
+        buckets[0].insert(0, i)
+        room -= sizes[i]
+""" + text[end:]
+    result = grade(ALL["e09"], text)
+    assert result.passed, str(result)
