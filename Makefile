@@ -20,7 +20,7 @@ test: $(TOOLS)
 	$(BIN)/python -m pytest -m "not slow"
 
 test-all: $(TOOLS)
-	$(BIN)/python -m pytest
+	PARITY_EVERY=5 $(BIN)/python -m pytest
 
 lint: $(TOOLS)
 	$(BIN)/ruff check .

@@ -7,7 +7,9 @@ from minispore.grade.exercise import exercises, stub
 from minispore.grade.run import grade
 
 ALL = exercises()
-WRONG = [(name, path) for name, exercise in ALL.items() for path in exercise.wrong]
+# Of each exercise one mistake in `make test`, the others in `make test-all`.
+WRONG = [pytest.param(name, path, id=path.stem, marks=[pytest.mark.slow] * (place > 0))
+         for name, exercise in ALL.items() for place, path in enumerate(exercise.wrong)]
 
 
 def test_there_are_some():
@@ -36,7 +38,7 @@ def test_the_stub_fails_and_says_what_to_write(name):
     assert all(re.search(rf"{ALL[name].label}: write \w+\(", r.message) for r in result.results), str(result)
 
 
-@pytest.mark.parametrize(("name", "path"), WRONG, ids=[path.stem for _, path in WRONG])
+@pytest.mark.parametrize(("name", "path"), WRONG)
 def test_a_mistake_is_rejected_by_the_test_that_names_it(name, path):
     text = path.read_text()
     named = re.match(r'"""Rejected by (test_\w+): ', text)
@@ -49,10 +51,10 @@ def test_a_mistake_is_rejected_by_the_test_that_names_it(name, path):
 def test_names_of_products_may_be_ones_own():
     """A loop over `outer`, a helper `inner`: only numpy's are refused."""
     text = ALL["e03"].solution.read_text().replace("i0", "outer")
-    text = text.replace("                        for j in range(len(target)):\n                            target[j] += factor * row[j]\n",
-                        "                        inner(target, factor, row)\n")
-    text = text.replace("@numba.njit\ndef matmul", "@numba.njit\ndef inner(target, factor, row):\n    for j in range(len(target)):\n"
-                        "        target[j] += factor * row[j]\n\n\n@numba.njit\ndef matmul")
+    loop, indent = "for j in range(len(target)):\n{0}    target[j] += factor * row[j]\n", " " * 24
+    text = text.replace(loop.format(indent), "inner(target, factor, row)\n")
+    text = text.replace("@numba.njit\ndef matmul", "@numba.njit\ndef inner(target, factor, row):\n    " + loop.format("    ")
+                        + "\n\n@numba.njit\ndef matmul")
     assert text.count("inner(") == 2 and grade(ALL["e03"], text).passed
 
 

@@ -18,7 +18,7 @@ from minispore.ops.random import Keep, Random
 from minispore.parallel.mesh import Mesh
 
 DEVICES = (2, 3, 4, 6, 8)
-EVERY = int(os.environ.get("PARITY_EVERY", 5))     # 1: all strategies × all partial inputs, some 27,000 cases
+EVERY = int(os.environ.get("PARITY_EVERY", 8))     # `make test-all`: 5; 1: all strategies × all partial inputs, some 27,000 cases
 DONE = Counter()
 
 
