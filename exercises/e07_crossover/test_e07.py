@@ -8,7 +8,7 @@ from minispore.communication.algorithms.ring import ring_all_reduce
 from minispore.communication.algorithms.tree import tree_all_reduce
 from minispore.grade import plain, points
 
-TAKEN_AWAY = ["minispore.lab.cost:seconds", "minispore.lab.cost:crossover"]
+TAKEN_AWAY = ["minispore.communication.cost:seconds", "minispore.communication.cost:crossover"]
 NETWORKS = ((1000, 1), (1, 1), (20, 3))         # (alpha, beta): whole numbers, so that nothing is rounded
 
 

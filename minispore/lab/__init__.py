@@ -7,7 +7,8 @@
 """
 import os
 
-from minispore.lab import cost, draw
+from minispore.communication import cost
+from minispore.lab import draw
 from minispore.lab.exercises import check, hint
 from minispore.lab.explore import explore
 from minispore.lab.ranks import run_ranks

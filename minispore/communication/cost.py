@@ -1,10 +1,12 @@
 """What communication should cost, in the α-β model: α seconds a message, β seconds a byte. The formulas are those that stand in
-the algorithms' own docstrings (minispore/communication/algorithms), here to calculate with.
+the algorithms' own docstrings (minispore/communication/algorithms), here to calculate with: in notebooks (`lab.cost`), and for
+the cost model of auto parallel (parallel/cost).
 
 p ranks; n bytes of the whole array. Steps in which all ranks send at once cost as much as one message; sums cost nothing.
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """
 from collections.abc import Sequence
+from functools import lru_cache
 from math import ceil, inf, log2
 
 import numpy as np
@@ -91,6 +93,20 @@ def fit(bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]
         tried = [np.array([ones[0], 0.0]), np.array([0.0, ones[1]])]
         best = min(tried, key=lambda ab: ((rows @ ab - 1) ** 2).sum())
     return float(best[0]), float(best[1])
+
+
+def fastest(op: str, *, ranks: int, bytes: float, alpha: float, beta: float) -> float:
+    """Seconds that `op` takes by the algorithm that suits this size best.
+
+    >>> fastest("AllReduce", ranks=4, bytes=1, alpha=1.0, beta=0.5) < seconds("ring", ranks=4, bytes=1, alpha=1.0, beta=0.5)
+    True
+    """
+    return min(messages * alpha + share * bytes * beta for messages, share in _all_terms(op, ranks))
+
+
+@lru_cache(None)
+def _all_terms(op: str, ranks: int) -> tuple:
+    return tuple(_terms(algorithm, o, ranks) for o, algorithm in TERMS if o == op)
 
 
 def _demand_seconds(alpha: float, beta: float) -> None:

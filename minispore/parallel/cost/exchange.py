@@ -1,0 +1,39 @@
+"""Seconds of communication: the α-β formulas of the collectives' algorithms over the cluster's links."""
+from math import prod
+
+from minispore.communication.cost import fastest
+from minispore.parallel.cost.cluster import Cluster
+from minispore.parallel.halo import Halo
+from minispore.parallel.layout import TensorLayout, local_shape
+from minispore.parallel.mesh import Mesh
+from minispore.parallel.redistribution import INFINITE, Move, route
+
+FORMULA = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter", "all_to_all": "AlltoAll"}
+
+
+def collective_seconds(cluster: Cluster, op: str, mesh: Mesh, axes: tuple[int, ...], bytes: float) -> float:
+    """Seconds of a collective among the ranks along mesh axes. bytes: of what it is about as a whole - the array that is
+    reduced, gathered or scattered, each rank's array of an all_to_all, the message of a permute or halo."""
+    p, link = mesh.count(axes), cluster.link(op, mesh, axes)
+    if op in FORMULA:
+        return fastest(FORMULA[op], ranks=p, bytes=bytes, alpha=link.alpha, beta=1 / link.bandwidth)
+    return link.alpha + bytes / link.bandwidth
+
+
+def move_seconds(cluster: Cluster, mesh: Mesh, move: Move, shape: tuple, itemsize: int) -> float:
+    """Seconds of one step of a redistribution of a tensor of the logical `shape`. A slice is a copy."""
+    here, there = (prod(local_shape(mesh, shape, lay)) * itemsize for lay in (move.src, move.dst))
+    if move.op == "slice":
+        rate = cluster.device.rate("StridedSlice", itemsize)
+        return rate.overhead + 2 * there / rate.bytes
+    if isinstance(move, Halo):
+        return collective_seconds(cluster, move.op, mesh, move.axes, max(move.size - move.length, 0) / move.length * here)
+    return collective_seconds(cluster, move.op, mesh, move.axes, max(here, there))
+
+
+def exchange_seconds(cluster: Cluster, mesh: Mesh, shape: tuple, itemsize: int, src: TensorLayout, dst: TensorLayout) -> float:
+    """Seconds from one layout to another by the route the compiler takes; infinite where there is none."""
+    if src == dst:
+        return 0.0
+    found = route(mesh, shape, src, dst)
+    return INFINITE if found is None else sum(move_seconds(cluster, mesh, move, shape, itemsize) for move in found[1])
