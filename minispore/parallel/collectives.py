@@ -159,7 +159,10 @@ def fill(outs: list[np.ndarray], flat: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class PermuteOver(Between):
-    """Whole pieces change hands: this rank receives that of `source` and sends its own to `targets` (world ranks)."""
+    """Whole pieces change hands: this rank receives that of `source` and sends its own to `targets` (world ranks).
+
+    ranks: those along the mesh axes that change; the first that has a piece may be another one.
+    """
     source: int = 0
     targets: tuple[int, ...] = ()
 
@@ -234,7 +237,7 @@ def operation(mesh: Mesh, move: Move, rank: int, shape: tuple) -> Primitive:
         return StridedSlice((*(0,) * move.dim, at), (*have[:move.dim], at + size), (1,) * (move.dim + 1))
     if move.op == "permute":
         sources = permute_sources(mesh, move)
-        return PermuteOver(tuple(range(mesh.n)), sources[rank], tuple(r for r, s in enumerate(sources) if s == rank))
+        return PermuteOver(mesh.group(rank, move.axes), sources[rank], tuple(r for r, s in enumerate(sources) if s == rank))
     ranks, kind = mesh.group(rank, move.axes), move.src.kind
     if isinstance(move, Halo):
         return HaloOver(ranks, move.dim, move.begins, move.size, move.length, ranks.index(rank))

@@ -6,7 +6,7 @@
 """
 from minispore.parallel.cost.cluster import CLUSTERS, Cluster, Device, Link, Rate, cluster_of
 from minispore.parallel.cost.compute import node_seconds, op_seconds
-from minispore.parallel.cost.exchange import exchange_seconds, move_seconds
+from minispore.parallel.cost.exchange import exchange_seconds, group_seconds, move_seconds
 
-__all__ = ["CLUSTERS", "Cluster", "Device", "Link", "Rate", "cluster_of", "exchange_seconds", "move_seconds", "node_seconds",
-           "op_seconds"]
+__all__ = ["CLUSTERS", "Cluster", "Device", "Link", "Rate", "cluster_of", "exchange_seconds", "group_seconds", "move_seconds",
+           "node_seconds", "op_seconds"]

@@ -5,7 +5,8 @@ figures are measured: `minispore bench calibrate --save cluster.json`, and MINIS
 """
 import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -75,18 +76,33 @@ class Cluster:
             raise ValueError(f"Cluster {self.name}: node_size={self.node_size} must be a whole number ≥ 1")
 
     def link(self, op: str, mesh: Mesh, axes: tuple[int, ...]) -> Link:
-        """The link that bounds a collective of the ranks along some mesh axes.
+        """The link that bounds a collective of the ranks along some mesh axes."""
+        return self.link_between(op, mesh.groups(tuple(axes))[0])
+
+    def link_between(self, op: str, ranks: Sequence[int]) -> Link:
+        """The link that bounds a collective of a group of ranks.
 
         In a group that has several ranks in each node all their ports carry what leaves it, up to what the inner links carry.
         """
         if op in self.measured:
             return self.measured[op]
-        group = mesh.groups(tuple(axes))[0]
-        nodes = len({rank // self.node_size for rank in group})
+        nodes = len({rank // self.node_size for rank in ranks})
         if nodes == 1:
             return self.inside
-        ports = len(group) / nodes
+        ports = len(ranks) / nodes
         return Link(self.between.alpha, min(self.inside.bandwidth, self.between.bandwidth * ports))
+
+    def leaving(self, ranks: Sequence[int], everyone: bool = False) -> float:
+        """The share of what a group's ranks send that goes to another node: round a ring laid along the nodes, or from everyone
+        to everyone.
+
+        >>> CLUSTERS["a100"].leaving(range(16)), CLUSTERS["a100"].leaving(range(16), everyone=True)
+        (0.125, 0.5333333333333333)
+        """
+        n, nodes = len(ranks), Counter(rank // self.node_size for rank in ranks)
+        if len(nodes) == 1:
+            return 0.0
+        return sum(k * (n - k) for k in nodes.values()) / (n * (n - 1)) if everyone else len(nodes) / n
 
     def save(self, path) -> None:
         """Write it as JSON, for MINISPORE_CLUSTER or `cluster=`."""

@@ -1,22 +1,39 @@
 """Seconds of communication: the α-β formulas of the collectives' algorithms over the cluster's links."""
+from collections.abc import Sequence
 from math import prod
 
 from minispore.communication.cost import fastest
-from minispore.parallel.cost.cluster import Cluster
+from minispore.parallel.cost.cluster import Cluster, Link
 from minispore.parallel.halo import Halo
 from minispore.parallel.layout import TensorLayout, local_shape
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.redistribution import INFINITE, Move, route
 
-FORMULA = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter", "all_to_all": "AlltoAll"}
+FORMULA = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter", "all_to_all": "AlltoAll",
+           "broadcast": "Broadcast", "reduce": "Reduce", "barrier": "Barrier"}
 
 
 def collective_seconds(cluster: Cluster, op: str, mesh: Mesh, axes: tuple[int, ...], bytes: float) -> float:
-    """Seconds of a collective among the ranks along mesh axes. bytes: of what it is about as a whole - the array that is
-    reduced, gathered or scattered, each rank's array of an all_to_all, the message of a permute or halo."""
-    p, link = mesh.count(axes), cluster.link(op, mesh, axes)
+    """Seconds of a collective among the ranks along mesh axes; bytes as below."""
+    return link_seconds(cluster.link(op, mesh, axes), op, mesh.count(axes), bytes)
+
+
+def group_seconds(cluster: Cluster, op: str, ranks: Sequence[int], bytes: float) -> float:
+    """Seconds of a collective among a group of ranks. bytes: of what it is about as a whole - the array that is reduced, gathered
+    or scattered, each rank's array of an all_to_all, the message of a permute or halo.
+
+    >>> from minispore.parallel.cost import cluster_of
+    >>> a100 = cluster_of("a100")
+    >>> group_seconds(a100, "all_reduce", (0, 1), 3e8) < group_seconds(a100, "all_reduce", (0, 8), 3e8)
+    True
+    """
+    return link_seconds(cluster.link_between(op, ranks), op, len(ranks), bytes)
+
+
+def link_seconds(link: Link, op: str, ranks: int, bytes: float) -> float:
+    """Seconds of a collective of so many ranks that this link bounds."""
     if op in FORMULA:
-        return fastest(FORMULA[op], ranks=p, bytes=bytes, alpha=link.alpha, beta=1 / link.bandwidth)
+        return fastest(FORMULA[op], ranks=ranks, bytes=bytes, alpha=link.alpha, beta=1 / link.bandwidth)
     return link.alpha + bytes / link.bandwidth
 
 
