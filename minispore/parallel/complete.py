@@ -28,6 +28,7 @@ class Plan:
     want: dict[Node, list[TensorLayout]] = field(default_factory=dict)      # layouts its inputs must have
     layout: dict[Value, TensorLayout] = field(default_factory=dict)         # in which a value is made, or stored
     settle: dict[Value, TensorLayout] = field(default_factory=dict)         # to which it is brought at once
+    found: object = None                                                    # how it was searched (search/explain.py)
 
 
 class Completion:

@@ -28,13 +28,13 @@ from minispore.parallel.partition import Partitioned, partition
 def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout]] | None = None,
                   leave: Callable[[Value, TensorLayout], TensorLayout] = lambda v, made: whole(len(v.shape)),
                   sharding: Sharding | None = None, preferred: dict[Value, list[TensorLayout]] | None = None,
-                  **switches) -> Partitioned:
+                  choose: Callable | None = None, **switches) -> Partitioned:
     """A traced and simplified graph, cut for the ranks of a mesh.
 
     given: layouts in which inputs and parameters exist, the stored one first. leave(value, as it is made): the layout in
     which an output leaves; gradients and new values of parameters leave in that of what they belong to. sharding: how
-    optimizer states are shared out. preferred: layouts of parameters of which no strategy says anything. switches: see
-    Completion.
+    optimizer states are shared out. preferred: layouts of parameters of which no strategy says anything. choose: makes the plan
+    in the place of completion (search/task.py says of what). switches: see Completion.
     """
     inherit(graph)
     rules = {node: rule_of(node) for node in graph.nodes}
@@ -43,11 +43,17 @@ def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout
     asked = {**(preferred or {}), **asked_of_parameters(graph, mesh, rules, checks)}
     stored = sharding.stored(graph) if sharding is not None else set()
     used = {v: layouts for v, layouts in given.items() if v not in stored}
-    plan = Completion(graph, mesh, rules, {**asked, **used}, checks, **switches).run()
+    goal = goals(graph)
+
+    def complete(given, apart=()):
+        if choose is not None:
+            return choose(graph, mesh, rules, given, checks, goal, leave, apart)
+        return Completion(graph, mesh, rules, given, checks, apart, **switches).run()
+    plan = complete({**asked, **used})
     if sharding is not None:
         shared, apart = share_out(graph, mesh, plan.layout, sharding)
-        plan = Completion(graph, mesh, rules, {**asked, **shared, **given}, checks, apart, **switches).run()
-    belonging = leaving(graph, plan)
+        plan = complete({**asked, **shared, **given}, apart)
+    belonging = {v: plan.layout[where] if isinstance(where, Value) else where for v, where in goal.items()}
     made = {v: plan.settle.get(v, plan.layout[v]).reduced() for v in graph.outputs}
     return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **belonging}, apart)
 
@@ -64,12 +70,13 @@ def inherit(graph: Graph) -> None:
                 out.wants(*wanting)
 
 
-def leaving(graph: Graph, plan) -> dict[Value, TensorLayout]:
-    """Gradients leave in the layout of their value, new values of parameters in that of the parameter."""
+def goals(graph: Graph) -> dict[Value, Value | TensorLayout]:
+    """In whose layout, or in which, results leave: gradients in that of their value, new values of parameters in that of the
+    parameter."""
     stored = {*graph.inputs, *graph.parameters.values()}
-    out = {v: plan.layout[v.like] for v in graph.outputs if v.like in stored and v.like.shape == v.shape}
+    out = {v: v.like for v in graph.outputs if v.like in stored and v.like.shape == v.shape}
     for p, v in graph.assigned.items():
-        out[v] = plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p)
+        out[v] = graph.parameters[p] if p in graph.parameters else stored_layout(p)
     return out
 
 

@@ -103,7 +103,10 @@ class Space:
         self.many = Counter(node_colours.values())
         for node, colour in node_colours.items():
             if colour not in self.of_node:
-                choices = allowed(task, node, list(node_choices(task, node, groups, (base or {}).get(colour, ()))))
+                choices = list(node_choices(task, node, groups, (base or {}).get(colour, ())))
+                if not choices:
+                    raise ValueError(f"{node.op}: there is no way to lay it out over {task.mesh.n} devices for inputs of shape "
+                                     f"{[v.shape for v in node.ins]} as its strategy asks; change the strategy")
                 self.of_node[colour] = self.variable(choices)
                 self.problem.add([self.of_node[colour]], self.many[colour] * np.array([c.seconds for c in choices]))
         self.connect()
@@ -185,6 +188,15 @@ class Space:
         k = v.node.outs.index(v)
         return mine, [c.kept[k] for c in self.variables[mine]]
 
+    def amounts(self, at: int) -> dict[int, np.ndarray]:
+        """{variable: bytes of each of its choices} of what is alive while node number `at` runs."""
+        out: dict[int, np.ndarray] = {}
+        for v, (begin, end) in self.task.alive.items():
+            if begin <= at <= end:
+                mine, lies = self.place(v)
+                out[mine] = out.get(mine, 0.0) + np.array([self.task.bytes(v, lay) for lay in lies], float)
+        return out
+
     def plan(self, choice: Sequence[int]) -> Plan:
         """The plan of a decision."""
         task = self.task
@@ -208,10 +220,3 @@ class Space:
                 plan.layout[v] = TensorLayout(((),) * len(v.shape))
         return plan
 
-
-def allowed(task: Task, node: Node, choices: list[Choice]) -> list[Choice]:
-    """A place for the algorithm parameters to say less."""
-    if not choices:
-        raise ValueError(f"{node.op}: no way to split it over {task.mesh.n} devices was found for inputs of shape "
-                         f"{[v.shape for v in node.ins]}")
-    return choices

@@ -78,16 +78,14 @@ def eliminate(problem: Problem, keep: frozenset[int] = frozenset(), most: int | 
             mine, scope = take(v), ()
             for other, costs in mine.items():
                 at = other.index(v)
-                if len(other) > 1:
-                    put(other[:at] + other[at + 1:], costs.take(guess, at))
+                put(other[:at] + other[at + 1:], costs.take(guess, at))
             best = np.array(guess)
         else:
             scope = tuple(sorted(near[v]))
             both = joined(take(v), (*scope, v))
             both = np.broadcast_to(both, [problem.sizes[u] for u in (*scope, v)])
             best = both.argmin(-1)
-            if scope:
-                put(scope, np.take_along_axis(both, best[..., None], -1)[..., 0])
+            put(scope, np.take_along_axis(both, best[..., None], -1)[..., 0])
             for u in scope:
                 near[u].update(scope)
                 near[u].discard(u)

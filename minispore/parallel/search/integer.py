@@ -62,14 +62,15 @@ def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0,
     upper[rows.forbidden] = 0
     if peak:
         upper[-1] = np.inf
+    sure = 0.0 if peak else float(problem.tables.get((), 0.0))
     if not n:
-        return Answer({}, 0.0)
+        return Answer({}, sure)
     matrix = csr_array((rows.entries, (rows.at, rows.column)), shape=(len(rows.low), n))
     integer = np.zeros(n)
     integer[:rows.binaries] = 1
     found = milp(cost, integrality=integer, bounds=Bounds(0, upper), constraints=LinearConstraint(matrix, rows.low, rows.high),
                  options={"time_limit": seconds, "mip_rel_gap": gap})
-    bound = -np.inf if found.mip_dual_bound is None else found.mip_dual_bound * (top if peak else scale)
+    bound = -np.inf if found.mip_dual_bound is None else found.mip_dual_bound * (top if peak else scale) + sure
     if found.x is None:
         return Answer(None, np.inf if found.status == 2 else bound)
     choice = {v: int(np.argmax(found.x[first:first + problem.sizes[v]])) for v, first in rows.first.items()}
@@ -103,6 +104,8 @@ class _Rows:
         self.row(entries, -np.inf, most)
 
     def table(self, scope, costs: np.ndarray) -> None:
+        if not scope:
+            return
         if len(scope) == 1:
             for i, c in enumerate(costs):
                 if np.isfinite(c):

@@ -1,0 +1,139 @@
+"""From a task to a plan: the search modes, and what is true of all of them.
+
+No mode's plan costs more than data parallel, where that fits the memory and no strategy forbids it.
+"""
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from minispore.parallel.complete import Plan
+from minispore.parallel.search import eliminate, integer
+from minispore.parallel.search.alike import ROUNDS, alike
+from minispore.parallel.search.choices import Space, groupings
+from minispore.parallel.search.explain import Found
+from minispore.parallel.search.halving import halve
+from minispore.parallel.search.task import Task
+
+FEW_NODES = 150             # of a graph whose nodes all decide for themselves
+FEW_CHOOSERS = 40           # nodes, or colours of nodes, that consider three groups of axes; more of them two
+PAIRS = 1 << 16             # entries of the tables that are left to the integer program
+
+
+class Proposal(NamedTuple):
+    """A plan, what no plan of the same choices can cost less than (None: not known), and what no plan can need less memory than
+    (where the limit can't be kept)."""
+    plan: Plan | None
+    bound: float | None = None
+    smallest: int | None = None
+
+
+def propagate(task: Task, limit: int | None, deadline: float) -> Proposal:
+    """From the ops that carry a strategy to all others, with the fewest redistributions (complete.py)."""
+    return Proposal(task.completed())
+
+
+def recursive(task: Task, limit: int | None, deadline: float) -> Proposal:
+    return Proposal(halve(task, colours(task)))
+
+
+def dynamic(task: Task, limit: int | None, deadline: float) -> Proposal:
+    """Elimination for each grouping of the mesh's axes; the best of them."""
+    best, exact = None, True
+    for space in spaces(task):
+        choice, sure = eliminate.solve(space.problem)
+        plan = space.plan(choice if sure else eliminate.descend(space.problem, choice))
+        exact &= sure
+        best = min((p for p in (best, (task.seconds(plan), plan)) if p), key=lambda p: p[0])
+    return Proposal(best[1], best[0] if exact else None)
+
+
+def ilp(task: Task, limit: int | None, deadline: float) -> Proposal:
+    """The optimum for each grouping of the mesh's axes, under the memory limit; the best of them."""
+    every = spaces(task)
+    answers = []
+    for i, space in enumerate(every):
+        share = max(deadline - time.monotonic(), 1.0) / (len(every) - i)
+        answers.append(optimum(space, limit, share))
+    found = [(task.seconds(a.plan), a.plan) for a in answers if a.plan is not None]
+    bound = min(a.bound for a in answers)
+    if found:
+        return Proposal(min(found, key=lambda f: f[0])[1], bound)
+    return Proposal(None, bound, min((a.smallest for a in answers if a.smallest is not None), default=None))
+
+
+def optimum(space: Space, limit: int | None, seconds: float) -> Proposal:
+    """One grouping's optimum. The memory at a moment of the program is demanded once a plan has broken the limit there: few of the
+    many moments matter."""
+    task, deadline = space.task, time.monotonic() + seconds
+    limits: list[integer.Limit] = []
+    while True:
+        keep = frozenset(v for lim in limits for v in lim.amounts)
+        done = eliminate.eliminate(space.problem, keep, 2, PAIRS)
+        choice, bound = integer.solve(done.rest, limits, max(deadline - time.monotonic(), 1.0))
+        if choice is None:
+            return Proposal(None, bound, least(space, limits) if limits else None)
+        plan = space.plan(done.complete(choice))
+        peak, at = task.peak(plan)
+        if limit is None or peak <= limit:
+            return Proposal(plan, bound)
+        if time.monotonic() > deadline:
+            return Proposal(None, bound)
+        limits.append(integer.Limit(space.amounts(at), float(limit)))
+
+
+def least(space: Space, limits: list[integer.Limit], seconds: float = 20.0) -> int:
+    """The smallest peak that some plan has, in bytes."""
+    rows, deadline = [lim.amounts for lim in limits], time.monotonic() + seconds
+    best = None
+    while True:
+        keep = frozenset(v for row in rows for v in row)
+        done = eliminate.eliminate(space.problem, keep, 2, PAIRS)
+        choice, bound = integer.solve(done.rest, peak=rows, seconds=max(deadline - time.monotonic(), 1.0))
+        if choice is None:
+            return best
+        peak, at = space.task.peak(space.plan(done.complete(choice)))
+        best = peak if best is None else min(best, peak)
+        if best <= bound * (1 + 1e-6) or time.monotonic() > deadline:
+            return best
+        rows.append(space.amounts(at))
+
+
+MODES: dict[str, Callable[[Task, int | None, float], Proposal]] = {
+    "sharding_propagation": propagate, "recursive_programming": recursive, "dynamic_programming": dynamic, "ilp": ilp}
+
+
+def search(task: Task, mode: str, limit: int | None = None, seconds: float = 45.0) -> Found:
+    """Find a plan.
+
+    Args:
+        mode: a key of MODES.
+        limit: bytes that a rank's parameters, inputs and living results may take at most, which only "ilp" looks for; the
+            other modes' plans are checked against it.
+        seconds: how long "ilp" may take.
+
+    Raises: ValueError, if no plan was found that keeps the limit; it names the smallest that some plan keeps.
+    """
+    start = time.monotonic()
+    plan, bound, smallest = MODES[mode](task, limit, start + seconds)
+    plain = task.completed(parameters_whole=True) if not task.checks else None
+    fits = [p for p in (plan, plain) if p is not None and (limit is None or task.peak(p)[0] <= limit)]
+    if not fits:
+        peaks = [smallest] if smallest is not None else [task.peak(p)[0] for p in (plan, plain) if p is not None]
+        raise ValueError(f"search_mode={mode!r}: no plan for {task.mesh.n} devices was found that keeps the memory limit of "
+                         f"{limit:,} bytes a device; the smallest that was found to work is {min(peaks, default=0):,} bytes. "
+                         "Raise the limit, take more devices, or " +
+                         ("make the batch smaller" if mode == "ilp" else "use search_mode='ilp', which searches under the limit"))
+    best = min(fits, key=task.seconds)
+    return Found(task, mode, best, bound, plain, limit, time.monotonic() - start)
+
+
+def colours(task: Task):
+    """Who decides together: in large graphs what looks alike."""
+    return alike(task, ROUNDS if len(task.graph.nodes) > FEW_NODES else None)
+
+
+def spaces(task: Task) -> list[Space]:
+    """The problem for each grouping of the mesh's axes."""
+    some = colours(task)
+    parts = 3 if len(set(some[0].values())) <= FEW_CHOOSERS else 2
+    return [Space(task, groups, some) for groups in groupings(task.mesh, parts)]
