@@ -26,12 +26,16 @@ def alike(task: Task, rounds: int | None = ROUNDS) -> tuple[dict[Node, int], dic
         for i, v in enumerate(node.ins):
             users.setdefault(v, []).append((node, i))
 
+    def what(node: Node):
+        """Its op; of random numbers it doesn't matter which are drawn."""
+        return type(node.op) if node.op.fresh else (node.op, repr(node.op))
+
     def source(v: Value):
         """What is known of a value that no node makes."""
         if v in graph.inputs:
             return "input", v.number
         return v.shape, str(v.dtype), v in task.stored, str(task.given.get(v)), v in task.apart
-    of_node = {n: colour((n.op, repr(n.op), str(n.op.strategy), tuple((v.shape, str(v.dtype)) for v in (*n.ins, *n.outs)),
+    of_node = {n: colour((what(n), str(n.op.strategy), tuple((v.shape, str(v.dtype)) for v in (*n.ins, *n.outs)),
                           tuple(task.kept(v) for v in (*n.ins, *n.outs)))) for n in graph.nodes}
     of_source = {v: colour(source(v)) for v in users if v.node is None}
     place = {v: (n, i) for n in graph.nodes for i, v in enumerate(n.outs)}
@@ -47,6 +51,6 @@ def alike(task: Task, rounds: int | None = ROUNDS) -> tuple[dict[Node, int], dic
         seen = {n: colour((of_node[n], tuple(map(made, n.ins)), tuple(map(wanted, n.outs)))) for n in graph.nodes}
         of_source = {v: colour((of_source[v], wanted(v))) for v in of_source}
         of_node = seen
-    of_value = {v: colour(("kept", *made(v), task.users[v])) if v.node is not None else of_source.get(v, colour(("unused", v.number)))
-                for v in kept}
+    of_value = {v: colour(("kept", *made(v), task.users[v])) if v.node is not None else
+                of_source.get(v, colour(("unused", v.number))) for v in kept}
     return of_node, of_value

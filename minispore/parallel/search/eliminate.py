@@ -35,7 +35,8 @@ class Eliminated(NamedTuple):
         return [choice[v] for v in range(len(self.rest.sizes))]
 
 
-def eliminate(problem: Problem, keep: frozenset[int] = frozenset(), most: int | None = None, largest: int = LARGEST) -> Eliminated:
+def eliminate(problem: Problem, keep: frozenset[int] = frozenset(), most: int | None = None,
+              largest: int = LARGEST) -> Eliminated:
     """Take variables out, the one with the smallest table first. keep: variables that must stay; most: the most neighbours
     a variable may have to be taken out, None for any number (then those of too large a table are fixed)."""
     tables, near = dict(problem.tables), problem.neighbours()

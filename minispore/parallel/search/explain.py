@@ -2,6 +2,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from minispore.graph.ir import Node
 from minispore.parallel.complete import Plan
@@ -27,6 +28,11 @@ class Found:
     def seconds(self) -> float:
         """Predicted seconds of a step, without overlap."""
         return self.task.seconds(self.plan)
+
+    def result(self) -> Plan:
+        """The plan, which knows how it was found."""
+        self.plan.found = self
+        return self.plan
 
     @property
     def gap(self) -> float | None:
@@ -120,7 +126,7 @@ def groups_of(plan: Plan) -> list[tuple[int, ...]]:
             if axes:
                 cuts |= {min(axes), max(axes) + 1}
     edges = sorted({0, len(plan.mesh.axes)} | cuts)
-    return [tuple(range(a, b)) for a, b in zip(edges, edges[1:], strict=False)][:3]
+    return [tuple(range(a, b)) for a, b in pairwise(edges)][:3]
 
 
 def micro(seconds: float) -> str:

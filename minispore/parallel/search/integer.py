@@ -39,7 +39,7 @@ def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0,
     >>> choice, round(bound, 6)
     ({0: 1, 1: 0}, 2.0)
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp   # a third of a second to import, and only wanted here
+    from scipy.optimize import Bounds, LinearConstraint, milp  # a third of a second to import, and only wanted here
     from scipy.sparse import csr_array
     rows = _Rows(problem, sorted({v for scope in problem.tables for v in scope} | {v for lim in limits for v in lim.amounts}
                                  | {v for row in peak for v in row}))

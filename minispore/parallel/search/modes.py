@@ -62,8 +62,8 @@ def ilp(task: Task, limit: int | None, deadline: float) -> Proposal:
 
 
 def optimum(space: Space, limit: int | None, seconds: float) -> Proposal:
-    """One grouping's optimum. The memory at a moment of the program is demanded once a plan has broken the limit there: few of the
-    many moments matter."""
+    """One grouping's optimum. The memory at a moment of the program is demanded once a plan has broken the limit there: of the
+    many moments few matter."""
     task, deadline = space.task, time.monotonic() + seconds
     limits: list[integer.Limit] = []
     while True:

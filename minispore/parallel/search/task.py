@@ -81,8 +81,8 @@ class Task:
         return layout[goal] if isinstance(goal, Value) else self.leave(v, kept) if goal is None else goal
 
     def parts(self, plan: Plan) -> tuple[dict[Node, float], dict[tuple, float]]:
-        """What a plan costs: seconds of each node, and of each move, as {(value, who wants it): seconds}; None wants a value to be
-        kept, "result" that it leaves."""
+        """What a plan costs: seconds of each node, and of each move, as {(value, who wants it): seconds}; None wants a value
+        to be kept, "result" that it leaves."""
         compute = {node: self.compute(node, plan.assignment[node], plan.want[node], tuple(plan.layout[v] for v in node.outs))
                    for node in self.graph.nodes}
         moves = {(v, None): self.exchange(v, plan.layout[v], kept) for v, kept in plan.settle.items()}
