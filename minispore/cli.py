@@ -37,6 +37,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     run.set_defaults(command=run_script)
 
+    add_simulate(commands.add_parser("simulate", help="a script on a cluster that isn't there: step time, what is idle, bytes",
+                                     usage="minispore simulate [options] [--] script.py [its arguments]"))
+
     data = commands.add_parser("data", help="write a folder of data in MNIST's format")
     data.add_argument("name", choices=("digits", "mnist"),
                       help="digits: 1,797, shipped; mnist: 70,000, by pip")
@@ -67,6 +70,21 @@ def parser() -> argparse.ArgumentParser:
     hang.add_argument("folder", metavar="LOGDIR", help="msrun's --log_dir, or MINISPORE_RECORD's folder")
     hang.set_defaults(command=explain_hang)
     return p
+
+
+def add_simulate(p) -> None:
+    p.description = ("Run a training script, unchanged, as rank 0 of cards that aren't there, for a few steps (values are zeros; "
+                     "a PYNATIVE_MODE script is taken as if in GRAPH_MODE), and its training step in virtual time.")
+    p.add_argument("program", nargs="+", metavar="script.py", help="and its arguments; -- before it, if they have dashes")
+    p.add_argument("--cards", type=int, default=8, metavar="N", help="ranks (8)")
+    p.add_argument("--cluster", metavar="NAME", help="cpu, a100, h100, ascend910, ascend910b, or a JSON file (cpu)")
+    p.add_argument("--node-size", type=int, metavar="K", help="cards of a node (the cluster's)")
+    p.add_argument("--trace", metavar="FILE.json", help="write the timeline for ui.perfetto.dev")
+    p.add_argument("--svg", metavar="FILE.svg", help="draw the timeline and the memory")
+    p.add_argument("--json", metavar="FILE.json", help="write the figures")
+    p.add_argument("--curve", action="store_true", help="also on 1, 2, 4 … cards: step times and efficiency")
+    p.add_argument("--as-mindspore", action="store_true", help=argparse.SUPPRESS)
+    p.set_defaults(command=simulate_script)
 
 
 def add_grade(p) -> None:
@@ -117,6 +135,15 @@ def show_demo(o) -> int:
 def run_script(o) -> int:
     from minispore.launch import run
     return run.main(o.program, o.n, o.as_mindspore)
+
+
+def simulate_script(o) -> int:
+    from minispore.launch import simulate
+
+    def draw(line):
+        from minispore.lab.draw import simulated
+        return simulated(line)
+    return simulate.main(o, draw)
 
 
 def write_data(o) -> int:

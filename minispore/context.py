@@ -44,7 +44,7 @@ def set_context(**kwargs) -> None:
         if key == "mode":
             if value not in (GRAPH_MODE, PYNATIVE_MODE):
                 raise ValueError(f"set_context: mode {value!r} must be ms.GRAPH_MODE (0) or ms.PYNATIVE_MODE (1)")
-            state.mode = value
+            state.mode = GRAPH_MODE if state.stand_in else value            # what is simulated is a program
         elif key == "device_target":
             _check_device(value)
     state.context.update(kwargs)
@@ -66,7 +66,7 @@ def set_device(device_target: str, device_id: int | None = None) -> None:
 def _check_device(target) -> None:
     if target not in DEVICES:
         raise ValueError(f"device_target {target!r} must be one of {', '.join(DEVICES)}")
-    if target == "CPU":
+    if target == "CPU" or current().stand_in is not None:
         return
     message = f"device_target={target!r}: there is no {target} device here, this job runs on the CPU"
     if os.environ.get("MINISPORE_STRICT_DEVICE", "0") not in ("", "0"):

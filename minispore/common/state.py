@@ -60,6 +60,7 @@ class RankState:
     lazy: bool = False              # initial values are drawn when they are first wanted (nn.utils.no_init_parameters)
     compiler: Any = None            # what makes rank programs of logical ones (parallel/program.py), in LOGICAL_MODES
     simulated: bool = False         # this process stands for one rank of a job that isn't there (msrun --sim_level)
+    stand_in: Any = None            # what is made of a program where it isn't run, but simulated (minispore simulate)
     single_ops: dict[Any, Any] = field(default_factory=dict)    # compiled ops that were called on tensors with a layout
     saving: Any = None              # the checkpoint that is being written in the background
 

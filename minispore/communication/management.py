@@ -52,8 +52,11 @@ def init(backend_name: str | None = None) -> None:
         return
     if backend_name is not None and backend_name not in BACKENDS:
         raise ValueError(f"init: backend_name {backend_name!r} is unknown; use one of {BACKENDS}, or nothing")
-    if "MS_SIMULATION_LEVEL" in os.environ:
+    if "MS_SIMULATION_LEVEL" in os.environ and state.transport is None:     # thread ranks are there
         state.simulated, (state.launched_rank, state.launched_size) = True, _as_launched()
+        if state.stand_in is not None:
+            from minispore.communication import imagined  # wanted here only
+            state.world, state.groups = imagined.world(state.launched_size), {}
         return
     if state.transport is None:
         state.transport = _transport()
@@ -139,9 +142,10 @@ def get_record():
 def communicator(group: str | None = None) -> Communicator:
     """The Communicator of a group name."""
     state = current()
-    if state.simulated:
+    if state.simulated and state.world is None:
         raise RuntimeError(f"group {group or HCCL_WORLD_COMM_GROUP!r}: in a simulation (msrun --sim_level) there are no other "
-                           "ranks to communicate with; it shows logical programs, of semi_auto_parallel and auto_parallel")
+                           "ranks to communicate with; it shows logical programs, of semi_auto_parallel and auto_parallel. "
+                           "minispore simulate script.py runs others too")
     if state.world is None:
         raise RuntimeError(f"group {group or HCCL_WORLD_COMM_GROUP!r} was asked for before init(): call "
                            "minispore.communication.init() first, once, at the top of the script")

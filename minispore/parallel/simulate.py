@@ -118,16 +118,38 @@ def compile(net: Callable, *inputs, device_num: int, global_rank: int = 0, **set
 
 
 class Simulation:
-    """In the place of a Program where the other ranks aren't there: shows the rank's program, and gives zeros."""
+    """In the place of a Program where the other ranks aren't there: it has the rank's program, and gives zeros.
 
-    def __init__(self, logical: Graph, cut, rank: int, layouts: list):
-        self.local = LocalProgram({}, logical, cut, rank)
-        self.graph, self.layouts, self.fresh = self.local.graph, layouts, False
-        print(self.local, flush=True)
+    program: a LocalProgram, or in data and hybrid parallel the rank's graph. ran: told of each run.
+    """
+
+    def __init__(self, program: LocalProgram | Graph, layouts: list | None = None, ran: Callable | None = None):
+        local = isinstance(program, Graph)
+        self.program, self.ran, self.fresh = program, ran, False
+        self.graph = program if local else program.graph
+        self.scheduled = overlap(program) if local else program.scheduled
+        self.layouts = layouts or [None] * len(self.graph.outputs)
 
     def fits(self) -> bool:
         return True
 
     def run(self, tensors: list) -> list[Tensor]:
+        if self.ran is not None:
+            self.ran(self)
         arrays = [np.zeros(v.shape, v.dtype) for v in self.graph.outputs]
         return list(map(Tensor.from_numpy, arrays, self.layouts))
+
+    def batch(self, ranks: int) -> int | None:
+        """Rows of all ranks together that one run works on, where that is to be seen: all inputs have as many, and are no
+        gradients."""
+        logical = isinstance(self.program, LocalProgram)
+        graph = self.program.logical if logical else self.graph
+        shapes, weights = {v.shape for v in graph.inputs if v.shape}, {v.shape for v in graph.parameters.values()}
+        rows = {shape[0] for shape in shapes}
+        return rows.pop() * (1 if logical else ranks) if len(rows) == 1 and weights and not shapes <= weights else None
+
+
+def shown(program: LocalProgram, layouts: list) -> Simulation:
+    """What `msrun --sim_level` makes of a program: it prints it."""
+    print(program, flush=True)
+    return Simulation(program, layouts)

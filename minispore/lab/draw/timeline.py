@@ -114,20 +114,20 @@ def flow(start: dict, end: dict, x, tops: dict, rows: dict, thin: bool) -> str:
                  opacity=0.45 if thin else 0.75, data_from=start["pid"], data_to=end["pid"])
 
 
-def axis(low: float, high: float, x, top: float, bottom: float, unit) -> list[str]:
+def axis(low: float, high: float, x, top: float, bottom: float, unit, left: float = LEFT) -> list[str]:
     """Time, from the first event on."""
     scale, name = unit
     step = 10 ** floor(log10((high - low) / scale / 5))
     step *= next(m for m in (1, 2, 5, 10) if (high - low) / scale / (step * m) <= 8)
     first = -(-low / scale // step) + 0.0               # never -0
-    parts = [line(LEFT, bottom, WIDTH - RIGHT, bottom, "var(--line)")]
+    parts = [line(left, bottom, WIDTH - RIGHT, bottom, "var(--line)")]
     at = first * step
     while at * scale <= high:
         here = x(at * scale)
         parts += [line(here, top, here, bottom, "var(--faint)"), line(here, bottom, here, bottom + 5),
                   text(here, bottom + 17, f"{at:g}", 11.5, "middle", "var(--soft)")]
         at = round(at + step, 9)
-    return [*parts, text(LEFT - 14, bottom + 17, name, 11.5, "end", "var(--soft)")]
+    return [*parts, text(left - 14, bottom + 17, name, 11.5, "end", "var(--soft)")]
 
 
 def legend(calls: list[dict], ops: list[str]) -> tuple[list[str], float]:

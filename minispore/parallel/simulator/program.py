@@ -1,6 +1,5 @@
 """A rank's graph as events: what each node costs, what its collectives move over which links, what memory it takes."""
 from collections.abc import Iterator, Sequence
-from itertools import count
 from typing import NamedTuple
 
 from minispore.communication.management import WORLD_NAMES, communicator
@@ -25,15 +24,14 @@ class Exchange(NamedTuple):
 SENT = {"all_reduce": 2, "barrier": 0}       # times that a rank sends the whole but its own part; of all others: once
 
 
-def events_of(graph: Graph, cluster: Cluster, ranks: int) -> list:
-    """The events of one run of a scheduled graph (after `overlap`) on one of so many ranks."""
+def events_of(graph: Graph, cluster: Cluster, ranks: int, keys: Iterator[int]) -> list:
+    """The events of one run of a scheduled graph (after `overlap`) on one of so many ranks. keys: of its collectives."""
     events, room = [Compute("begin", cluster.begin, kind="begin")] if cluster.begin else [], memory_of(graph)
-    begun: dict[Primitive, int] = {}
-    keys = count()
+    begun: dict[int, int] = {}                     # Starts by id: those of equal collectives are equal
     for node in graph.nodes:
         takes, frees = room[node]
         if isinstance(node.op, overlap.Wait):
-            events.append(Wait(begun.pop(node.op.begun), frees))
+            events.append(Wait(begun.pop(id(node.op.begun)), frees))
             continue
         op = node.op.op if isinstance(node.op, overlap.Start) else node.op
         if not communicates(op):
@@ -45,7 +43,7 @@ def events_of(graph: Graph, cluster: Cluster, ranks: int) -> list:
         inside, outside = sent(cluster, what)
         events.append(Begin(key, node.scope or name, group_seconds(cluster, *what), inside, outside, takes=takes, kind=name))
         if isinstance(node.op, overlap.Start):
-            begun[node.op] = key
+            begun[id(node.op)] = key
         elif not isinstance(op, local.Send):
             events.append(Wait(key, frees))
     return events
@@ -106,6 +104,7 @@ def memory_of(graph: Graph) -> dict[Node, tuple[int, int]]:
     return out
 
 
-def held(graph: Graph) -> int:
+def held(graphs: Sequence[Graph]) -> int:
     """Bytes that are there before anything runs: parameters and inputs."""
-    return sum(map(memory.bytes_of, dict.fromkeys([*graph.parameters.values(), *graph.inputs])))
+    parameters = {p: v for graph in graphs for p, v in graph.parameters.items()}
+    return sum(map(memory.bytes_of, [*parameters.values(), *dict.fromkeys(v for graph in graphs for v in graph.inputs)]))

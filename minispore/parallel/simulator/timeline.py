@@ -93,8 +93,8 @@ class Timeline:
         lines = [f"{self.ranks} {'rank' if self.ranks == 1 else 'ranks'} of {self.cluster}: {self.cluster.device.name}",
                  f"step            {duration(self.seconds)}",
                  f"idle            {self.idle:.1%} of it: nothing is computed",
-                 f"communication   {duration(f['communication_seconds'])}, of which {duration(f['exposed_seconds'])} exposed, not "
-                 "hidden by computing"]
+                 f"communication   {duration(f['communication_seconds'])}, of which {duration(f['exposed_seconds'])} exposed, "
+                 "not hidden by computing"]
         for link, sent in f["bytes"].items():
             which = ", ".join(f"{kind} {size(row[link])}" for kind, row in f["bytes_by_collective"].items() if row[link])
             lines.append(f"{link:<15} {size(sent)} a rank sends" + (f": {which}" if which else ""))

@@ -1,0 +1,466 @@
+"""The simulator: programs in virtual time, their figures and pictures, and `minispore simulate`."""
+import json
+import os
+import subprocess
+import sys
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import checked, of_class, texts
+from transformer import Split, batches, training_step
+
+import minispore as ms
+from minispore import CollectiveError, Tensor, nn, ops
+from minispore.communication import imagined
+from minispore.demo.lenet import LeNet5
+from minispore.graph import memory
+from minispore.lab import draw
+from minispore.parallel import compile
+from minispore.parallel.cost import CLUSTERS, Cluster, Link, group_seconds, move_seconds, node_seconds
+from minispore.parallel.cost.exchange import collective_seconds
+from minispore.parallel.mesh import Mesh
+from minispore.parallel.simulator import events, scaling, simulate, simulate_graphs
+from minispore.parallel.simulator.events import Begin, Compute, Receive, Role, Send, Wait
+from minispore.parallel.simulator.program import communicates, memory_of
+from minispore.parallel.simulator.scaling import table
+from minispore.parallel.simulator.timeline import BETWEEN, INSIDE, duration, size, timeline
+
+A100 = CLUSTERS["a100"]
+FREE = Cluster("free", A100.device, 8, Link(0.0, 1e30), Link(0.0, 1e30), "a test")
+ACCEPT = Path(__file__).parents[2] / "shared/accept"
+
+
+# ---- the engine --------------------------------------------------------------------------------------
+
+LENGTHS = st.integers(0, 8).map(float)
+
+
+@st.composite
+def programs(draw_):
+    """A role's events: computing, and collectives that are waited for somewhere behind their begin."""
+    out, open_ = [], []
+    for i in range(draw_(st.integers(0, 12))):
+        what = draw_(st.sampled_from(["compute", "begin", "wait"]))
+        if what == "compute":
+            out.append(Compute(f"c{i}", draw_(LENGTHS)))
+        elif what == "begin":
+            out.append(Begin(i, f"b{i}", draw_(LENGTHS)))
+            open_.append(i)
+        elif open_:
+            out.append(Wait(open_.pop(draw_(st.integers(0, len(open_) - 1)))))
+    return out + [Wait(i) for i in open_]
+
+
+def total(program, kind):
+    return sum(e.seconds for e in program if isinstance(e, kind))
+
+
+def blocking(program):
+    """The same, each collective waited for at once."""
+    return [e for event in program if not isinstance(event, Wait)
+            for e in ([event, Wait(event.key)] if isinstance(event, Begin) else [event])]
+
+
+@given(programs())
+def test_a_step_is_as_long_as_either_stream_and_no_longer_than_both(program):
+    line = timeline([Role("all", program)], A100)
+    computed, sent = total(program, Compute), total(program, Begin)
+    assert max(computed, sent) <= line.seconds <= computed + sent
+    assert line.compute == computed and line.communication == sent
+    assert line.exposed == line.seconds - computed                  # of one role: nobody else is waited for
+    assert line.seconds == 0 or line.idle == pytest.approx(line.exposed / line.seconds)
+
+
+@given(programs())
+def test_overlap_is_never_longer_than_waiting_at_once(program):
+    apart, at_once = (timeline([Role("all", p)], A100) for p in (program, blocking(program)))
+    assert apart.seconds <= at_once.seconds == total(program, Compute) + total(program, Begin)
+
+
+@given(programs())
+def test_what_costs_nothing_exposes_nothing(program):
+    line = timeline([Role("all", [e._replace(seconds=0.0) if isinstance(e, Begin) else e for e in program])], A100)
+    assert (line.seconds, line.exposed, line.idle) == (total(program, Compute), 0, 0)
+
+
+@given(programs())
+def test_spans_of_a_stream_never_overlap_and_keep_their_order(program):
+    line = timeline([Role("all", program)], A100)
+    for stream, kind in (("compute", Compute), ("communication", Begin)):
+        spans = [s for s in line.spans if s.stream == stream]
+        assert [s.label for s in spans] == [e.label for e in program if isinstance(e, kind)]
+        assert all(a.end <= b.begin for a, b in pairwise(spans))
+
+
+@given(st.lists(st.lists(LENGTHS, min_size=3, max_size=3), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_a_collective_of_several_roles_begins_when_the_last_has_come(times, random):
+    """And in which order the roles are given makes no difference."""
+    names = [f"r{i}" for i in range(len(times))]
+    roles = [Role(name, [Compute("before", before), Begin("x", "AllReduce", seconds, members=tuple(names)), Wait("x"),
+                         Compute("after", after)]) for name, (before, seconds, after) in zip(names, times, strict=True)]
+    met = max(before for before, _, _ in times) + max(seconds for _, seconds, _ in times)
+    line = timeline(roles, A100)
+    assert line.seconds == met + max(after for _, _, after in times)
+    random.shuffle(roles)
+    assert sorted(timeline(roles, A100).spans) == sorted(line.spans)
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 4))
+def test_a_pipeline_takes_as_many_steps_as_micro_batches_and_stages(stages, batches_, seconds):
+    """GPipe's formula: m + p - 1 turns."""
+    def stage(i):
+        for k in range(batches_):
+            if i:
+                yield Receive(str(i - 1), k)
+            yield Compute("forward", float(seconds))
+            if i < stages - 1:
+                yield Send(str(i + 1), k, "activations", 0.0)
+    line = timeline([Role(str(i), list(stage(i))) for i in range(stages)], A100)
+    assert line.seconds == (batches_ + stages - 1) * seconds and line.exposed == 0
+    assert line.idle == pytest.approx((stages - 1) / (batches_ + stages - 1))
+
+
+def test_a_message_under_way_is_exposed_and_the_wait_before_is_not():
+    sender = Role("a", [Compute("x", 5.0), Send("b", 0, "m", 2.0)])
+    line = timeline([sender, Role("b", [Receive("a", 0), Compute("y", 1.0)])], A100)
+    a, b = line.parts
+    assert line.seconds == 8 and b.exposed == 2 and b.busy == 1
+    assert a.exposed == 2           # the end of its own message: its port is the last to come to rest
+
+
+@pytest.mark.parametrize(("roles", "says"), [
+    ([Role("a", [Receive("b", 1)]), Role("b", [Receive("a", 2)])],
+     "a waits for message 1 of b, which waits for message 2 of a; b waits for message 2 of a"),
+    ([Role("a", [Receive("b", 1)]), Role("b", [])], "a waits for message 1 of b, which has ended"),
+    ([Role("a", [Receive("c", 1)])], r"a waits for message 1 of c, which isn't there \(there are a\)"),
+    ([Role("a", [Wait(3)])], "a waits for 3, which it never began"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("a", "b")), Wait(1)]),
+      Role("b", [Begin(2, "AllGather", 1.0, members=("a", "b")), Wait(2)])],
+     r"a waits in AllReduce \(1\) for b, which is in AllGather \(2\)"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("a", "b"))]), Role("b", [Wait(7)])], "b, which waits for 7"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("b",))]), Role("b", [])], "b, which has ended"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=()), Send("b", 1, "x", 1.0)]), Role("b", [])],
+     "b has ended and never received message 1 of a"),
+])
+def test_who_cannot_go_on_says_what_it_waits_for(roles, says):
+    with pytest.raises(CollectiveError, match=says):
+        events.play(roles)
+
+
+def test_roles_need_names_of_their_own():
+    with pytest.raises(ValueError, match="told apart by their names"):
+        events.play([Role("a", []), Role("a", [])])
+
+
+def test_memory_follows_what_is_taken_and_given_back():
+    line = timeline([Role("a", [Compute("x", 1.0, takes=10), Begin(0, "AllReduce", 5.0, takes=4), Compute("y", 1.0, frees=10),
+                                Wait(0, frees=4)], held=100)], A100)
+    assert line.parts[0].memory == ((0.0, 100), (0.0, 110), (1.0, 114), (2.0, 104), (6.0, 100)) and line.peak == 114
+
+
+# ---- programs ----------------------------------------------------------------------------------------
+
+def lenet(n, rows=8, **settings):
+    net = LeNet5()
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.SGD(net.trainable_params(), 0.01, 0.9))
+    images = Tensor(np.zeros((rows * n, 1, 28, 28), np.float32))
+    return compile(step, images, Tensor(np.zeros(rows * n, np.int32)), device_num=n, **settings)
+
+
+@pytest.fixture(scope="module")
+def transformer():
+    return compile(training_step(Split(2, 2, 2)), *batches(1)[0], device_num=8, enable_parallel_optimizer=True,
+                   parallel_optimizer_config={"parallel_optimizer_threshold": 0})
+
+
+def test_without_communication_a_step_is_the_sum_of_its_nodes():
+    program = lenet(1)
+    line = simulate(program, "a100")
+    assert line.seconds == pytest.approx(sum(node_seconds(A100.device, n) for n in program.scheduled.nodes))
+    assert line.idle == pytest.approx(0, abs=1e-12) and line.bytes == {INSIDE: 0, BETWEEN: 0}
+
+
+def test_links_that_cost_nothing_expose_nothing(transformer):
+    line = simulate(transformer, FREE)
+    assert line.exposed == line.communication == 0 and line.idle == pytest.approx(0, abs=1e-12)
+    computed = [node for node in transformer.graph.nodes if not communicates(node.op)]
+    assert line.seconds == pytest.approx(sum(node_seconds(A100.device, node) for node in computed))
+
+
+def test_all_that_is_sent_is_counted(transformer):
+    line = simulate(transformer, "a100")
+    assert set(line.bytes_by_collective) == set(transformer.collectives) and len(transformer.collectives) > 2
+    assert sum(line.bytes.values()) == pytest.approx(transformer.sent_bytes, rel=1e-3)
+    apart = Cluster("apart", A100.device, 1, A100.inside, A100.between, "a test")
+    assert line.bytes[BETWEEN] == 0 == simulate(transformer, apart).bytes[INSIDE]
+
+
+def test_collectives_in_slower_nets_take_longer(transformer):
+    seconds = [simulate(transformer, name).seconds for name in ("h100", "a100")]
+    assert seconds == sorted(seconds)
+    inside, between = (simulate(transformer, Cluster("c", A100.device, k, A100.inside, A100.between, "a test")).seconds
+                       for k in (8, 2))
+    assert inside < between
+
+
+@pytest.mark.parametrize("n", [4, 6, 16])
+def test_a_group_takes_what_its_mesh_axes_take(n):
+    mesh = Mesh(n)
+    cluster = Cluster("c", A100.device, 2, A100.inside, A100.between, "a test")
+    for k in range(1, len(mesh.sizes) + 1):
+        for axes in combinations(mesh.axes, k):
+            for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "halo"):
+                assert group_seconds(cluster, op, mesh.group(0, axes), 1e6) == collective_seconds(cluster, op, mesh, axes, 1e6)
+
+
+def test_moves_take_what_the_cost_model_says(transformer):
+    """The program's collectives, fused as they are, against the moves they were made of."""
+    unfused = compile(training_step(Split(2, 2, 2)), *batches(1)[0], device_num=8,
+                      comm_fusion={"allreduce": {"mode": "index", "config": list(range(1, 200))}})
+    cut = unfused.cut
+    expected = sum(move_seconds(A100, cut.mesh, s.do, s.outs[0].value.shape, s.outs[0].value.dtype.itemsize)
+                   for s in cut.steps if hasattr(s.do, "axes") and s.do.op != "slice" and len(s.outs) == 1)
+    fused = sum(len(s.outs) > 1 for s in cut.steps if hasattr(s.do, "axes"))
+    line = simulate(unfused, "a100")
+    assert line.communication >= expected * 0.999 and (fused or line.communication == pytest.approx(expected))
+
+
+@pytest.mark.parametrize("program", [lenet(1), lenet(4)], ids=["one", "four"])
+def test_memory_is_that_of_the_plan(program):
+    """The most that lives at once is what the plan finds room for, but for what its holes cost it."""
+    graph = program.scheduled
+    owned = {v for node in graph.nodes for v in node.outs} | set(graph.inputs)
+    root = memory.roots(graph, lambda v: v in owned)
+    plan = memory.plan(graph, root, {graph.assigned[p] for p in memory.in_place(graph, root)})
+    line = simulate(program, "cpu")
+    held = line.parts[0].memory[0][1]
+    assert held >= program.memory["parameters"]
+    assert plan.size * 0.6 <= line.peak - held <= plan.size
+    taken, given = (sum(row[k] for row in memory_of(graph).values()) for k in range(2))
+    left = [v for v in graph.results() if v not in root and v.node is not None and v not in {
+        graph.assigned[p] for p in memory.in_place(graph, root)}]
+    assert taken - given == sum(map(memory.bytes_of, dict.fromkeys(left)))
+
+
+def test_a_thousand_cards_cost_what_one_does():
+    one, many = lenet(1), lenet(1024)
+    assert len(simulate(many, "a100").spans) <= len(simulate(one, "a100").spans) + 20
+    assert simulate(many, "a100").ranks == 1024
+
+
+def test_scaling_is_the_step_of_the_fewest_over_each():
+    points = scaling(lenet, (1, 2, 16), "a100")
+    assert [p.cards for p in points] == [1, 2, 16] and points[0].efficiency == 1
+    assert all(p.efficiency == pytest.approx(points[0].seconds / p.seconds) for p in points)
+    assert 1 > points[1].efficiency > points[2].efficiency and table(points).count("\n") == 3
+
+
+def test_text_json_and_trace_agree(transformer, tmp_path):
+    line = simulate(transformer, CLUSTERS["ascend910b"])
+    figures, said = json.loads(json.dumps(line.summary())), line.show()
+    assert (figures["ranks"], figures["seconds"], figures["bytes"]) == (8, line.seconds, line.bytes)
+    for part in (duration(line.seconds), f"{line.idle:.1%}", duration(line.exposed), size(line.bytes[INSIDE]), size(line.peak)):
+        assert part in said
+    line.save(tmp_path / "trace.json")
+    rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    drawn = [r for r in rows if r["ph"] == "X"]
+    assert len(drawn) == len(line.spans) and max(r["ts"] + r["dur"] for r in drawn) == pytest.approx(line.seconds * 1e6)
+    assert sum(r["args"][INSIDE] for r in drawn) == pytest.approx(line.bytes[INSIDE], rel=1e-3)
+    assert max(r["args"]["bytes"] for r in rows if r["ph"] == "C") == line.peak
+
+
+def test_several_graphs_are_one_step():
+    program = lenet(2)
+    once, twice = (simulate_graphs([program.scheduled] * k, 2, "a100") for k in (1, 2))
+    assert twice.seconds == pytest.approx(2 * once.seconds) and twice.bytes[INSIDE] == 2 * once.bytes[INSIDE]
+
+
+def test_what_is_no_program_is_refused():
+    with pytest.raises(TypeError, match="is no program; give what minispore.compile"):
+        simulate(lenet)
+    with pytest.raises(TypeError, match="give mesh=Mesh"):
+        simulate(lenet(1).scheduled)
+    assert simulate(lenet(2).scheduled, "a100", Mesh(2)).seconds == simulate(lenet(2), "a100").seconds
+
+
+# ---- pictures ----------------------------------------------------------------------------------------
+
+def test_a_picture_shows_streams_memory_and_what_is_exposed(transformer):
+    line = simulate(transformer, "cpu")
+    root = checked(draw.simulated(line))
+    assert of_class(root, "compute") and of_class(root, "exposed") and of_class(root, "memory")
+    assert len(of_class(root, "communication")) == sum(s.stream == "communication" for s in line.spans)
+    assert {"each of 8 ranks", "compute", "communication", "memory"} <= set(texts(root))
+    assert f"computes {duration(line.compute)} of {duration(line.seconds)}" in draw.simulated(line).alt
+
+
+def test_a_pipeline_has_lanes_for_each_stage():
+    roles = [Role("stage 0", [Compute("forward", 1.0), Send("stage 1", 0, "x", 0.5)]),
+             Role("stage 1", [Receive("stage 0", 0), Compute("forward", 1.0)], held=200 * 10 ** 9)]
+    root = checked(draw.simulated(timeline(roles, A100)))
+    assert {"stage 0", "stage 1"} <= set(texts(root)) and len(of_class(root, "compute")) == 2
+    assert any("it doesn't fit" in t for t in texts(root))
+    with pytest.raises(ValueError, match="17 roles are too many"):
+        draw.simulated(timeline([Role(str(i), []) for i in range(17)], A100))
+    with pytest.raises(TypeError, match="give what"):
+        draw.simulated(roles)
+    checked(draw.simulated(timeline([Role("nothing", [])], A100)))
+
+
+def test_the_scaling_curve_stands_beside_the_ideal():
+    shown = draw.scaling({"LeNet": scaling(lenet, (1, 4), "a100")})
+    assert "ideal" in texts(checked(shown)) and "ideal: 1 at 1, 4 at 4" in shown.alt
+
+
+# ---- imagined ranks ----------------------------------------------------------------------------------
+
+def test_imagined_ranks_have_what_this_one_has():
+    comm, x = imagined.world(4), np.arange(8, dtype=np.float32)
+    assert (comm.all_reduce(x).wait() == 4 * x).all() and (comm.all_reduce_now(x, "max") == x).all()
+    assert (comm.all_reduce(x, "avg").wait() == x).all() and (comm.all_reduce(x[:2], "prod").wait() == [0, 1]).all()
+    assert (comm.reduce_scatter(x).wait() == [0, 4]).all() and (comm.all_gather(x[:2]).wait() == [0, 1] * 4).all()
+    assert (comm.broadcast(x, 3).wait() == x).all() and (comm.all_to_all(x).wait() == [0, 1] * 4).all()
+    assert (comm.gather(x[:1], 0).wait() == 0).all() and comm.gather(x, 1).wait() is None
+    assert (comm.scatter(x, 2).wait() == [0, 1]).all() and comm.barrier().wait() is None
+    assert comm.send(x, 1).wait() is None and (comm.receive((2,), np.dtype("f4"), 1).wait() == 0).all()
+    half = comm.split((0, 2), "half")
+    assert (half.size, half.rank) == (2, 0) and (half.all_reduce(x).then(lambda y: y + 1).wait() == 2 * x + 1).all()
+
+
+# ---- minispore simulate ------------------------------------------------------------------------------
+
+def command(folder, script, *options, code=0):
+    """What `minispore simulate` prints of a script's text (or of a file there)."""
+    if "\n" in script:
+        (folder / "script.py").write_text(script)
+        script = "script.py"
+    done = subprocess.run([sys.executable, "-m", "minispore.cli", "simulate", script, *options], cwd=folder, text=True,
+                          capture_output=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "utf-8"})
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+HEAD = """
+import sys
+import numpy as np
+import minispore as ms
+import minispore.dataset as ds
+from minispore import Model, Tensor, nn, ops
+from minispore.communication import create_group, get_group_size, get_rank, init
+init()
+x, y = np.ones((640, 16), np.float32), np.zeros(640, np.int32)
+net = nn.SequentialCell(nn.Dense(16, 32), nn.ReLU(), nn.Dense(32, 4))
+"""
+MODEL = """
+ms.set_auto_parallel_context(parallel_mode=MODE, **SETTINGS)
+data = ds.NumpySlicesDataset((x, y), num_shards=get_group_size(), shard_id=get_rank()).batch(10)
+model = Model(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 0.01), metrics={"accuracy"})
+model.train(EPOCHS, data, verbose=1)
+print("accuracy", model.eval(data)["accuracy"], get_rank(), get_group_size())
+"""
+
+
+def script(mode, settings="{}", epochs=1, model=MODEL):
+    return HEAD + model.replace("MODE", repr(mode)).replace("SETTINGS", settings).replace("EPOCHS", str(epochs))
+
+
+def test_a_data_parallel_script_is_ended_after_a_few_steps(tmp_path):
+    said = command(tmp_path, script("data_parallel", "{'parameter_broadcast': True}", 10 ** 6), "--cards", "64", "--cluster",
+                   "ascend910b", "--trace", "t.json", "--svg", "t.svg", "--json", "f.json", "--node-size", "4")
+    assert "64 ranks of ascend910b (4 a node)" in said and "run 5 times, then the script was ended" in said
+    assert "640 a step" in said and "AllReduce" in said
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["batch"] == 640 and f"step            {duration(figures['seconds'])}" in said
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"] and "<svg" in (tmp_path / "t.svg").read_text()
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_logical_scripts_go_through(tmp_path, mode):
+    said = command(tmp_path, script(mode, "{'enable_parallel_optimizer': True}"), "--cards", "8", "--cluster", "a100")
+    assert "a logical program, cut" in said and "80 a step" in said and "AllReduce" in said
+
+
+def test_the_curve_has_a_row_for_each_number_of_cards(tmp_path):
+    said = command(tmp_path, script("data_parallel"), "--cards", "12", "--cluster", "a100", "--curve")
+    rows = [line.split() for line in said.splitlines() if len(line.split()) == 6 and line.split()[0].isdecimal()]
+    assert [row[0] for row in rows] == ["1", "2", "4", "8", "12"] and rows[0][-1] == "1.000"
+    assert 0 < float(rows[-1][-1]) < 1
+
+
+def test_groups_of_a_hybrid_script_are_imagined(tmp_path):
+    said = command(tmp_path, HEAD + """
+ms.set_auto_parallel_context(parallel_mode="hybrid_parallel")
+create_group("pair", [0, 8])
+step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.Adam(net.trainable_params()))
+@ms.jit
+def run(x):
+    return ops.AllGather("pair")(ops.AllReduce(group="pair")(x)), ops.Broadcast(0)((x,)), ops.AlltoAll(16)(x)
+assert run(Tensor(x[:16]))[0].shape == (32, 16)
+""", "--cards", "16", "--cluster", "a100")
+    assert "AllReduce" in said and "AllGather" in said and "AlltoAll" in said and "between nodes   0 bytes" not in said
+
+
+def test_a_step_of_several_programs_is_simulated_as_a_whole(tmp_path):
+    said = command(tmp_path, HEAD + """
+ms.set_auto_parallel_context(parallel_mode="data_parallel")
+ms.set_context(mode=ms.PYNATIVE_MODE)
+assert ms.get_context("mode") == ms.GRAPH_MODE
+optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+reducer = nn.DistributedGradReducer(optimizer.parameters)
+both = ms.value_and_grad(lambda x, y: nn.CrossEntropyLoss()(net(x), y), None, optimizer.parameters)
+while True:
+    loss, grads = both(Tensor(x[:10]), Tensor(y[:10]))
+    optimizer(reducer(grads))
+""", "--cards", "4")
+    assert "3 programs one behind the other" in said and "40 a step" in said and "AllReduce" in said
+
+
+def test_a_script_that_joins_nobody_is_told(tmp_path):
+    said = command(tmp_path, HEAD.replace("init()\n", "\n") + "net(Tensor(x))\n", "--cards", "2")
+    assert "each rank works for itself. init() and set_auto_parallel_context" in said
+
+
+def test_arguments_errors_and_exits_are_the_scripts(tmp_path):
+    text = HEAD + "net(Tensor(x))\nprint(sys.argv[1:])\nif '--fail' in sys.argv:\n    1 / 0\nsys.exit(int(sys.argv[1]))\n"
+    (tmp_path / "script.py").write_text(text)
+    assert "['0']" in command(tmp_path, "script.py", "0")
+    said = command(tmp_path, "--", "script.py", "7", "--fail")
+    assert "ZeroDivisionError" in said and "script.py" in said and "what it ran before is simulated" in said
+    assert "no program was compiled before the script failed" in command(tmp_path, "1 / 0\n", code=1)
+    assert "a training step is an nn.TrainOneStepCell" in command(tmp_path, "print(1)\n", code=1)
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    (["none.py"], "there is no script 'none.py'"), (["script.py", "--cards", "0"], "from 1 to 4096"),
+    (["script.py", "--cluster", "z9"], "cluster 'z9' is unknown; there are cpu, a100"),
+    (["script.py", "--node-size", "0"], "node_size=0 must be a whole number"),
+])
+def test_wrong_options_are_told(tmp_path, options, says):
+    (tmp_path / "script.py").write_text("\n")
+    assert says in command(tmp_path, *options, code=2)
+
+
+@pytest.mark.skipif(not ACCEPT.is_dir(), reason="only in the whole workspace")
+@pytest.mark.parametrize("name", ["seed_1_data_parallel.py", "seed_1_semi_auto.py", "seed_2_cluster_corrected.py"])
+def test_the_documents_scripts_are_simulated_as_they_are(tmp_path, name):
+    from minispore.dataset.download import write_digits
+    for folder in ("mnist", "MNIST"):
+        write_digits(tmp_path / folder)
+    (tmp_path / name).write_text((ACCEPT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    said = command(tmp_path, name, "--cards", "64", "--cluster", "ascend910b")
+    assert "64 ranks of ascend910b (8 a node)" in said and "AllReduce" in said and "UserWarning" not in said
+
+
+def test_the_state_is_left_as_it_was(tmp_path):
+    from minispore.common.state import current
+    from minispore.launch import simulate as launch
+    (tmp_path / "script.py").write_text(script("data_parallel"))
+    before = current(), dict(os.environ), list(sys.argv)
+    step, error = launch.simulated(str(tmp_path / "script.py"), [], 4, A100)
+    assert error is None and step.batch == 40 and step.timeline.ranks == 4
+    assert (current(), dict(os.environ), list(sys.argv)) == before and ms.get_group_size() == 1
+    assert float(ops.sum(Tensor([1.0, 2.0]))) == 3
