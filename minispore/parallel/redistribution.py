@@ -104,7 +104,7 @@ def route(mesh: Mesh, shape: tuple, src: TensorLayout, dst: TensorLayout) -> tup
     if not dst.partial <= src.partial or (dst.partial and dst.kind != src.kind):
         return None
     axes = sorted(src.axes | src.partial | dst.axes)
-    groups = [(a,) for a in axes] if len(axes) <= FEW else together(src, dst)
+    groups = tuple((a,) for a in axes) if len(axes) <= FEW else together(src, dst)
     found = search(Grid(tuple(map(mesh.count, groups))), shape, *(relabelled(lay, groups) for lay in (src, dst)))
     if found is None:
         return None
@@ -115,11 +115,12 @@ def route(mesh: Mesh, shape: tuple, src: TensorLayout, dst: TensorLayout) -> tup
     return found[0], tuple(Move(m.op, spread(m.axes), m.dim, m.to, original(m.src), original(m.dst)) for m in found[1])
 
 
-def together(src: TensorLayout, dst: TensorLayout) -> list[tuple[int, ...]]:
+@lru_cache(None)
+def together(src: TensorLayout, dst: TensorLayout) -> tuple[tuple[int, ...], ...]:
     """The axes that matter, those that stay neighbours from one layout to the other as one.
 
     >>> together(TensorLayout(((0, 1, 2), ())), TensorLayout(((0, 1), (2,))))
-    [(0, 1), (2,)]
+    ((0, 1), (2,))
     """
     inside = [{a: b for dim in lay.dims for a, b in zip(dim, (*dim[1:], None), strict=False)} for lay in (src, dst)]
 
@@ -133,10 +134,10 @@ def together(src: TensorLayout, dst: TensorLayout) -> list[tuple[int, ...]]:
     for group in groups:
         while (b := next((b for b in axes if b != group[-1] and next_to(group[-1], b)), None)) is not None:
             group.append(b)
-    return list(map(tuple, groups))
+    return tuple(map(tuple, groups))
 
 
-def relabelled(lay: TensorLayout, groups: list[tuple[int, ...]]) -> TensorLayout:
+def relabelled(lay: TensorLayout, groups: tuple[tuple[int, ...], ...]) -> TensorLayout:
     """A layout in terms of groups of axes."""
     head = {g[0]: i for i, g in enumerate(groups)}
     return TensorLayout(tuple(tuple(head[a] for a in dim if a in head) for dim in lay.dims),

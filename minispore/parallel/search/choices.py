@@ -14,6 +14,7 @@ from minispore.graph.ir import Node, Value
 from minispore.parallel.complete import Plan, linear_groups
 from minispore.parallel.layout import TensorLayout
 from minispore.parallel.mesh import Mesh
+from minispore.parallel.redistribution import FEW, together
 from minispore.parallel.search.problem import Problem
 from minispore.parallel.search.task import Layouts, Task
 from minispore.parallel.sharding import Assignment, fits, layouts
@@ -164,9 +165,15 @@ class Space:
     def moves(self, v: Value, a: int, sources: Sequence[TensorLayout], b: int, goals: Sequence[TensorLayout], n: int = 1) -> None:
         """Add what it costs n times to bring a value from where choices of `a` leave it to where those of `b` want it."""
         from_, to = list(dict.fromkeys(sources)), list(dict.fromkeys(goals))
-        table = np.array([[self.task.exchange(v, src, dst) for dst in to] for src in from_])
+        table = np.array([[self.exchange(v, src, dst) for dst in to] for src in from_])
         rows, columns = ([kinds.index(lay) for lay in some] for kinds, some in ((from_, sources), (to, goals)))
         self.problem.add((a, b), n * table[np.ix_(rows, columns)])
+
+    def exchange(self, v: Value, src: TensorLayout, dst: TensorLayout) -> float:
+        """Seconds of a move. One in which many axes go ways of their own isn't considered: its route would take long to find, and
+        nobody wants it."""
+        moved = src.axes | src.partial | dst.axes
+        return np.inf if len(moved) > FEW and len(together(src, dst)) > FEW else self.task.exchange(v, src, dst)
 
     def leave(self, v: Value) -> None:
         """Add what it costs that a result leaves."""
