@@ -35,3 +35,98 @@ def test_ilp_and_dynamic_programming_find_the_best_of_all_plans(n):
     for mode in MODES:
         found = search(task, mode)
         assert found.seconds <= task.seconds(found.data_parallel) * (1 + 1e-12)
+
+
+def training(net, loss=None):
+    """A training step of a network."""
+    return nn.TrainOneStepCell(nn.WithLossCell(net, loss or nn.MSELoss()), nn.Momentum(net.trainable_params(), 0.1, 0.9))
+
+
+def zeros(*shape, dtype=np.float32):
+    return Tensor(np.zeros(shape, dtype))
+
+
+def splits(program, op: str) -> list[tuple]:
+    """The strategies that were chosen for the ops of a kind."""
+    return [program.plan.strategy(n) for n in program.logical.nodes if n.op.name == op]
+
+
+@pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "ilp"])
+def test_a_wide_mlp_with_a_small_batch_is_split_by_tensors(mode):
+    net = nn.SequentialCell(nn.Dense(64, 4096), nn.ReLU(), nn.Dense(4096, 4096), nn.ReLU(), nn.Dense(4096, 8))
+    program = compile(training(net), zeros(8, 64), zeros(8, 8), device_num=4, parallel_mode="auto_parallel", search_mode=mode,
+                      cluster="a100")
+    forward = splits(program, "MatMul")[:3]
+    assert forward == [((1, 1), (4, 1)), ((1, 4), (1, 4)), ((1, 1), (1, 1))]    # by columns, by rows, and the small one not at all
+    assert dict(program.collectives) == {"AllReduce": 1}
+    assert program.plan.seconds < program.plan.task.seconds(program.plan.data_parallel) / 2
+
+
+@pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "ilp"])
+def test_a_convolutional_net_with_a_large_batch_is_data_parallel(mode):
+    net = nn.SequentialCell(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(), nn.Dense(65536, 4))
+    program = compile(training(net), zeros(1024, 3, 32, 32), zeros(1024, 4), device_num=4, parallel_mode="auto_parallel",
+                      search_mode=mode, cluster="a100")
+    assert {x for x, _ in splits(program, "Conv2D")} == {(4, 1, 1, 1)}
+    assert program.parameters == {}
+
+
+class Words(nn.Cell):
+    """A large table, in which words are looked up and to which what is made of them is compared."""
+
+    def __init__(self, rows, width):
+        super().__init__()
+        self.table = Parameter(np.zeros((rows, width), np.float32), name="table")
+        self.fc = nn.Dense(width, width)
+
+    def construct(self, ids):
+        h = ops.relu(self.fc(ops.ReduceMean()(ops.Gather()(self.table, ids, 0), 1)))
+        return ops.MatMul(transpose_b=True)(h, self.table)
+
+
+@pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "ilp"])
+def test_a_large_embedding_is_split_by_words(mode):
+    step = training(Words(50_000, 64), nn.CrossEntropyLoss())
+    program = compile(step, zeros(256, 4, dtype=np.int32), zeros(256, dtype=np.int32), device_num=4,
+                      parallel_mode="auto_parallel", search_mode=mode, cluster="a100")
+    assert program.parameters["table"].local_shape == (12_500, 64)
+    assert program.parameters["moments.table"].local_shape == (12_500, 64)
+    assert splits(program, "Gather")[0][0] == (4, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_searched_program_equals_one_device(mode):
+    ms.set_seed(1)
+    net = nn.SequentialCell(nn.Dense(16, 64, dtype=ms.float64), nn.ReLU(), nn.Dense(64, 8, dtype=ms.float64))
+    step = training(net)
+    rng = np.random.default_rng(0)
+    x, y = Tensor(rng.normal(size=(8, 16))), Tensor(rng.normal(size=(8, 8)))
+    for cluster in ("cpu", "a100"):
+        for devices in (2, 4, 6):
+            one = compile(step, x, y, device_num=1).lockstep(x, y).run()
+            many = compile(step, x, y, device_num=devices, parallel_mode="auto_parallel", search_mode=mode,
+                           cluster=cluster).lockstep(x, y).run()
+            for a, b in zip(one, many, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_ilp_keeps_a_memory_limit_and_names_the_smallest_that_works():
+    net = nn.SequentialCell(nn.Dense(64, 512), nn.ReLU(), nn.Dense(512, 64))
+    step = training(net)
+
+    def compiled(memory):
+        return compile(step, zeros(256, 64), zeros(256, 64), device_num=4, parallel_mode="auto_parallel", search_mode="ilp",
+                       cluster="a100", memory=memory)
+    free = compiled(None).plan
+    with pytest.raises(ValueError, match="the smallest that was found to work is") as e:
+        compiled(1000)
+    smallest = int(str(e.value).split("to work is ")[1].split(" bytes")[0].replace(",", ""))
+    tight = compiled(smallest).plan
+    assert tight.memory <= smallest < free.memory
+    assert tight.seconds >= free.seconds
+    with pytest.raises(ValueError, match="keeps the memory limit"):
+        compiled(smallest - 1)
+    between = compiled((smallest + free.memory) // 2).plan
+    assert between.memory <= (smallest + free.memory) // 2
+    assert free.seconds * (1 - 1e-9) <= between.seconds <= tight.seconds * (1 + 1e-9)
+    assert between.gap < 1e-6
