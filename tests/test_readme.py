@@ -37,6 +37,8 @@ def test_the_script_on_four_ranks_as_written(tmp_path):
         assert line in README
         (again,) = accuracies(shell(line, tmp_path))
         assert abs(again - accuracy) < 0.005            # on one rank rounding differs, by a sample or two
+    line = "minispore simulate train.py --cards 64 --cluster ascend910b"
+    assert f"```\n{line}\n```" in README and "64 ranks of ascend910b (8 a node)" in shell(line, tmp_path)
     (tmp_path / "theirs.py").write_text(script.replace("minispore", "mindspore"))
     assert "accuracy" in shell("minispore run -n 2 theirs.py", tmp_path)
 
@@ -56,7 +58,8 @@ def test_the_other_snippets(capsys):
 @pytest.mark.parametrize("command", ["minispore demo", "minispore data digits --out DIR", "minispore data mnist --out DIR",
                                      "minispore doctor", "minispore bench collectives",
                                      "minispore learn", "minispore grade e05", "minispore hang LOGDIR", "minispore trace LOGDIR",
-                                     "minispore run -n 4 train.py", "msrun --worker_num=4 train.py"])
+                                     "minispore run -n 4 train.py", "minispore simulate train.py",
+                                     "msrun --worker_num=4 train.py"])
 def test_commands_in_the_table_exist(command, tmp_path):
     assert f"`{command}`" in README
     words = command.replace("DIR", "").split()

@@ -5,6 +5,7 @@ import json
 import os
 import runpy
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import copy_context
@@ -108,12 +109,15 @@ def main(o, draw: Callable[[Timeline], object]) -> int:
 
 def simulated(path: str, args: Sequence[str], cards: int, cluster: Cluster) -> tuple[Step | None, BaseException | None]:
     """The training step of a script on so many cards, if it has one; and the error with which the script ended, if it did."""
-    def run():
+    def run(variables):
         runs = Runs()
         enter(RankState(mode=GRAPH_MODE, stand_in=runs.stand_in))
-        error = run_script(path, args, environment.for_rank(0, cards))
+        error = run_script(path, args, variables)
         return step_of(runs, cards, cluster), error
-    return copy_context().run(run)
+    with tempfile.TemporaryDirectory() as folder:           # auto parallel searches for the same cluster
+        file = os.path.join(folder, "cluster.json")
+        cluster.save(file)
+        return copy_context().run(run, {**environment.for_rank(0, cards), "MINISPORE_CLUSTER": file})
 
 
 def run_script(path: str, args: Sequence[str], variables: dict[str, str]) -> BaseException | None:
