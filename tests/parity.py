@@ -15,7 +15,7 @@ from minispore.ops.rule import Rule
 from minispore.ops.strategy import Strategy
 from minispore.parallel.complete import Completion
 from minispore.parallel.lockstep import LockStep
-from minispore.parallel.logical import asked_of_parameters, check_of, leaving, rule_of
+from minispore.parallel.logical import asked_of_parameters, check_of, goals, leaving, rule_of
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.partition import Partitioned, partition
 from minispore.parallel.sharding import as_strategy, assignments, candidates, fits
@@ -40,7 +40,7 @@ def cut(graph: Graph, rules, mesh: Mesh, given=None, forced: Forced | None = Non
     for node, assignment in (forced or {}).items():
         checks[node] = Choice(lambda free, a=assignment: [a] if {x for axes in a.values() for x in axes} <= set(free) else [])
     plan = Completion(graph, mesh, rules, given, checks, **switches).run()
-    return partition(graph, plan, leaving(graph, plan))
+    return partition(graph, plan, leaving(goals(graph), plan))
 
 
 def evaluate(graph: Graph, feed: dict) -> list[np.ndarray]:

@@ -53,7 +53,7 @@ def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout
     if sharding is not None:
         shared, apart = share_out(graph, mesh, plan.layout, sharding)
         plan = complete({**asked, **shared, **given}, apart)
-    belonging = {v: plan.layout[where] if isinstance(where, Value) else where for v, where in goal.items()}
+    belonging = leaving(goal, plan)
     made = {v: plan.settle.get(v, plan.layout[v]).reduced() for v in graph.outputs}
     return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **belonging}, apart)
 
@@ -78,6 +78,11 @@ def goals(graph: Graph) -> dict[Value, Value | TensorLayout]:
     for p, v in graph.assigned.items():
         out[v] = graph.parameters[p] if p in graph.parameters else stored_layout(p)
     return out
+
+
+def leaving(goal: dict[Value, Value | TensorLayout], plan) -> dict[Value, TensorLayout]:
+    """The layouts in which results with a goal leave."""
+    return {v: plan.layout[where] if isinstance(where, Value) else where for v, where in goal.items()}
 
 
 def stored_layout(p: Parameter) -> TensorLayout:

@@ -16,6 +16,7 @@ from minispore.parallel.search.task import Task
 
 FEW_NODES = 150             # of a graph whose nodes all decide for themselves
 FEW_CHOOSERS = 40           # nodes, or colours of nodes, that consider three groups of axes; more of them two
+CLOSE = 1e-3                # relative distance from the bound that is near enough under a memory limit
 PAIRS = 1 << 16             # entries of the tables that are left to the integer program
 
 
@@ -69,16 +70,16 @@ def optimum(space: Space, limit: int | None, seconds: float) -> Proposal:
     while True:
         keep = frozenset(v for lim in limits for v in lim.amounts)
         done = eliminate.eliminate(space.problem, keep, 2, PAIRS)
-        choice, bound = integer.solve(done.rest, limits, max(deadline - time.monotonic(), 1.0))
+        choice, bound = integer.solve(done.rest, limits, max(deadline - time.monotonic(), 1.0), CLOSE if limits else 0.0)
         if choice is None:
             return Proposal(None, bound, least(space, limits) if limits else None)
         plan = space.plan(done.complete(choice))
-        peak, at = task.peak(plan)
-        if limit is None or peak <= limit:
+        peaks = task.peaks(plan, limit or 0)
+        if limit is None or not peaks:
             return Proposal(plan, bound)
         if time.monotonic() > deadline:
             return Proposal(None, bound)
-        limits.append(integer.Limit(space.amounts(at), float(limit)))
+        limits += [integer.Limit(space.amounts(at), float(limit)) for at in peaks]
 
 
 def least(space: Space, limits: list[integer.Limit], seconds: float = 20.0) -> int:
@@ -91,11 +92,12 @@ def least(space: Space, limits: list[integer.Limit], seconds: float = 20.0) -> i
         choice, bound = integer.solve(done.rest, peak=rows, seconds=max(deadline - time.monotonic(), 1.0))
         if choice is None:
             return best
-        peak, at = space.task.peak(space.plan(done.complete(choice)))
+        plan = space.plan(done.complete(choice))
+        peak = space.task.peak(plan)[0]
         best = peak if best is None else min(best, peak)
         if best <= bound * (1 + 1e-6) or time.monotonic() > deadline:
             return best
-        rows.append(space.amounts(at))
+        rows += [space.amounts(at) for at in space.task.peaks(plan, int(bound))]
 
 
 MODES: dict[str, Callable[[Task, int | None, float], Proposal]] = {

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
+import numpy as np
+
 from minispore.graph import memory
 from minispore.graph.ir import Graph, Node, Value
 from minispore.ops.rule import Rule
@@ -129,19 +131,27 @@ class Task:
         """Of a rank's piece."""
         return prod(local_shape(self.mesh, v.shape, layout)) * v.dtype.itemsize
 
-    def peak(self, plan: Plan) -> tuple[int, int]:
-        """(most bytes alive at once, the node at which that is)."""
-        change = [0] * (len(self.graph.nodes) + 2)
+    def curve(self, plan: Plan) -> np.ndarray:
+        """Bytes alive while each node runs."""
+        change = np.zeros(len(self.graph.nodes) + 2, np.int64)
         for v, (begin, end) in self.alive.items():
             size = self.bytes(v, kept_in(plan, v))
             change[begin] += size
             change[end + 1] -= size
-        now = most = at = 0
-        for i, step in enumerate(change):
-            now += step
-            if now > most:
-                most, at = now, i
-        return most, at
+        return change.cumsum()[:-1]
+
+    def peak(self, plan: Plan) -> tuple[int, int]:
+        """(most bytes alive at once, the node at which that is)."""
+        curve = self.curve(plan)
+        return int(curve.max()), int(curve.argmax())
+
+    def peaks(self, plan: Plan, limit: int, most: int = 8) -> list[int]:
+        """The nodes at which most bytes are alive, of those where it's more than the limit; each in a part of the program of its
+        own, since neighbours say nearly the same."""
+        curve = self.curve(plan)
+        parts = np.array_split(np.arange(len(curve)), most)
+        tops = [int(part[curve[part].argmax()]) for part in parts if len(part)]
+        return [at for at in tops if curve[at] > limit]
 
     # ---- what needs no search ----------------------------------------------------------------------------------
 
