@@ -11,6 +11,8 @@ MODES = {
     "semi_auto": {"parallel_mode": "semi_auto_parallel"},
     "sharding_propagation": {"parallel_mode": "auto_parallel", "search_mode": "sharding_propagation"},
     "recursive_programming": {"parallel_mode": "auto_parallel", "search_mode": "recursive_programming"},
+    "dynamic_programming": {"parallel_mode": "auto_parallel", "search_mode": "dynamic_programming"},
+    "ilp": {"parallel_mode": "auto_parallel", "search_mode": "ilp"},
 }
 
 
@@ -22,7 +24,8 @@ class AutoParallel(Cell):
 
     Args:
         network: a Cell or a function of tensors.
-        parallel_mode: "semi_auto", "sharding_propagation" or "recursive_programming".
+        parallel_mode: "semi_auto", or for auto parallel a search mode: "sharding_propagation", "recursive_programming",
+            "dynamic_programming" or "ilp".
 
     >>> from minispore import Tensor, nn
     >>> AutoParallel(nn.ReLU()).dataset_strategy("full_batch")(Tensor([-1.0, 2.0])).tolist()

@@ -1,4 +1,5 @@
 """Compiler: makes this rank's program of a logical graph, and lays parameters out over the ranks."""
+import re
 from dataclasses import replace
 from zlib import crc32
 
@@ -12,6 +13,8 @@ from minispore.graph.execute import Program
 from minispore.graph.ir import Graph, Value
 from minispore.ops.random import Random
 from minispore.parallel import feeding
+from minispore.parallel.complete import Plan
+from minispore.parallel.cost import cluster_of
 from minispore.parallel.fusion import fuse
 from minispore.parallel.layout import TensorLayout, whole
 from minispore.parallel.logical import compile_graph, rows, stored_layout
@@ -28,8 +31,10 @@ class Compiler:
     settings: the parallel context. One object stands for one setting of it: programs made under another aren't used.
     """
 
-    def __init__(self, settings: dict):
-        self.settings = settings
+    def __init__(self, settings: dict, cluster=None, memory: int | None = None):
+        """cluster, memory: what auto parallel searches for, a Cluster or what cluster_of takes, and the bytes a device has; None:
+        as MINISPORE_CLUSTER and set_context(max_device_memory=…) say."""
+        self.settings, self.cluster, self.memory = settings, cluster, memory
         self.strategy = {}              # how the parameters of its programs lie, for the strategy file
         self.file = None                # what the strategy file to be loaded says, once it is read
 
@@ -58,9 +63,30 @@ class Compiler:
             if p.layout is not None:
                 given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
         pieces = any(p.layout is not None for p in graph.parameters) and not any(v.shape for v in graph.inputs)
-        cut = compile_graph(graph, mesh, given, leave(placements, pieces), Sharding.of(self.settings), self.loaded(graph))
+        cut = compile_graph(graph, mesh, given, leave(placements, pieces), Sharding.of(self.settings), self.loaded(graph),
+                            self.search if self.searches else None)
         fuse(cut, self.settings, bucketed(graph))
         return cut
+
+    @property
+    def searches(self) -> bool:
+        """Whether plans are searched; sharding propagation is what completes a plan anyway."""
+        return self.settings["parallel_mode"] == "auto_parallel" and self.settings["search_mode"] != "sharding_propagation"
+
+    def search(self, graph, mesh, rules, given, checks, goal, leave, apart) -> Plan:
+        """The plan that auto parallel finds, the same on all ranks."""
+        from minispore.parallel.search import Task, search  # only wanted here
+        from minispore.parallel.search.agree import agreed
+
+        def make() -> Plan:
+            task = Task(graph, mesh, cluster_of(self.cluster), rules, given, checks, goal, leave, frozenset(apart))
+            return search(task, self.settings["search_mode"], self.limit()).result()
+        return agreed(graph, rules, make)
+
+    def limit(self) -> int | None:
+        """Bytes a device has, where the user says it."""
+        text = current().context.get("max_device_memory")
+        return self.memory if self.memory is not None or text is None else bytes_of(text)
 
     def loaded(self, graph: Graph) -> dict[Value, list[TensorLayout]]:
         """How the strategy file to be loaded lays parameters out; one of another number of devices is only for checkpoints."""
@@ -94,6 +120,18 @@ class Compiler:
             lay_out(p, mesh, cut.plan.layout[graph.parameters[p]] if p in graph.parameters else stored_layout(p))
         keep_strategy(self.strategy, {**graph.parameters, **graph.assigned}, mesh)
         return RankProgram(cut.for_rank(state.rank), layouts, shared)
+
+
+def bytes_of(text: str) -> int:
+    """set_context's max_device_memory, such as "30GB", in bytes.
+
+    >>> bytes_of("1.5GB")
+    1610612736
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*GB\s*", text) if isinstance(text, str) else None
+    if not found:
+        raise ValueError(f"max_device_memory={text!r} must be a number with its unit GB, such as \"30GB\"")
+    return int(float(found[1]) * 2**30)
 
 
 def bucketed(graph: Graph) -> dict[Value, int]:

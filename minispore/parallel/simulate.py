@@ -40,6 +40,11 @@ class LocalProgram:
                            for p, layout in layouts.items() if not layout.whole}
 
     @property
+    def plan(self):
+        """What auto parallel's search has found (parallel/search/explain.py), with `show()`; None where nothing was searched."""
+        return self.cut.plan.found
+
+    @property
     def communications(self) -> list:
         """The nodes that communicate."""
         return [n for n in self.graph.nodes if isinstance(n.op, Between)]
@@ -80,13 +85,16 @@ class LocalProgram:
         return "\n".join(lines + [f"{name}: {p}, here {p.local_shape}" for name, p in self.parameters.items()])
 
 
-def compile(net: Callable, *inputs, device_num: int, global_rank: int = 0, **settings) -> LocalProgram:
+def compile(net: Callable, *inputs, device_num: int, global_rank: int = 0, cluster=None, memory: int | None = None,
+            **settings) -> LocalProgram:
     """The program that one of `device_num` ranks would run, made without them.
 
     Args:
         net: a Cell or function of tensors; a training step such as nn.TrainOneStepCell, or value_and_grad's.
         inputs: its (logical) arguments; Parameters are neither changed nor laid out.
         device_num, global_rank: for how many devices, and for which of them.
+        cluster, memory: for parallel_mode="auto_parallel": the cluster for which a plan is searched, by name ("a100",
+            "ascend910b", …) or JSON file, and the bytes that a device has at most. `plan` of the result says what was found.
         settings: keys of set_auto_parallel_context, as far as they concern the compiler.
 
     >>> from minispore import Tensor, ops
@@ -103,7 +111,7 @@ def compile(net: Callable, *inputs, device_num: int, global_rank: int = 0, **set
     state = current()
     leaves, skeleton = flatten((inputs, {}), is_input)
     run = getattr(net, "_run", net)
-    before, state.compiler = state.compiler, Compiler({**state.parallel, **settings, "device_num": device_num})
+    before, state.compiler = state.compiler, Compiler({**state.parallel, **settings, "device_num": device_num}, cluster, memory)
     try:
         graph, _ = trace(run, leaves, skeleton)
         shown = {"trace": graph.show()}
