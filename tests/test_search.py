@@ -1,7 +1,7 @@
 """Search: every mode against trying all plans, the plans' structure where the answer is known, memory limits, explanations."""
 import numpy as np
 import pytest
-from search_graphs import brute_force, random_task, task_of
+from search_graphs import brute_force, random_task
 
 import minispore as ms
 from minispore import Parameter, Tensor, nn, ops
@@ -57,7 +57,7 @@ def test_a_wide_mlp_with_a_small_batch_is_split_by_tensors(mode):
     program = compile(training(net), zeros(8, 64), zeros(8, 8), device_num=4, parallel_mode="auto_parallel", search_mode=mode,
                       cluster="a100")
     forward = splits(program, "MatMul")[:3]
-    assert forward == [((1, 1), (4, 1)), ((1, 4), (1, 4)), ((1, 1), (1, 1))]    # by columns, by rows, and the small one not at all
+    assert forward == [((1, 1), (4, 1)), ((1, 4), (1, 4)), ((1, 1), (1, 1))]    # by columns, by rows, the small one not at all
     assert dict(program.collectives) == {"AllReduce": 1}
     assert program.plan.seconds < program.plan.task.seconds(program.plan.data_parallel) / 2
 

@@ -98,7 +98,7 @@ class Space:
     def __init__(self, task: Task, groups: Sequence[Axes], colours: tuple[dict[Node, int], dict[Value, int]],
                  base: dict[int, Roles] | None = None):
         self.task, self.problem, self.variables = task, Problem(), []
-        self.of_node, self.of_value = {}, {}
+        self.of_node, self.of_value, self.known = {}, {}, {}
         node_colours, self.value_colours = colours
         self.node_colours = node_colours
         self.many = Counter(node_colours.values())
@@ -164,10 +164,12 @@ class Space:
 
     def moves(self, v: Value, a: int, sources: Sequence[TensorLayout], b: int, goals: Sequence[TensorLayout], n: int = 1) -> None:
         """Add what it costs n times to bring a value from where choices of `a` leave it to where those of `b` want it."""
-        from_, to = list(dict.fromkeys(sources)), list(dict.fromkeys(goals))
-        table = np.array([[self.exchange(v, src, dst) for dst in to] for src in from_])
-        rows, columns = ([kinds.index(lay) for lay in some] for kinds, some in ((from_, sources), (to, goals)))
-        self.problem.add((a, b), n * table[np.ix_(rows, columns)])
+        from_, to = ({lay: i for i, lay in enumerate(dict.fromkeys(some))} for some in (sources, goals))
+        key = v.shape, v.dtype.itemsize, tuple(from_), tuple(to)        # many values have the same shape and the same choices
+        if key not in self.known:
+            self.known[key] = np.array([[self.exchange(v, src, dst) for dst in to] for src in from_])
+        rows, columns = [from_[lay] for lay in sources], [to[lay] for lay in goals]
+        self.problem.add((a, b), n * self.known[key][np.ix_(rows, columns)])
 
     def exchange(self, v: Value, src: TensorLayout, dst: TensorLayout) -> float:
         """Seconds of a move. One in which many axes go ways of their own isn't considered: its route would take long to find, and
