@@ -60,6 +60,13 @@ def parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure this machine").add_subparsers(required=True, metavar="WHAT")
     add_collectives(bench.add_parser("collectives", help="our collectives beside MPI's own, gloo's and a copy in memory"))
+    calibrate = bench.add_parser("calibrate", help="what ranks compute and send in a second, for auto parallel's cost model")
+    calibrate.add_argument("-n", type=int, default=2, metavar="N", help="ranks (2)")
+    calibrate.add_argument("--save", nargs="?", const="cluster.json", metavar="FILE.json",
+                           help="write it as a cluster, for MINISPORE_CLUSTER (cluster.json)")
+    calibrate.add_argument("--seconds", type=float, default=20.0, metavar="S",
+                           help="to measure for, after the start; below 5 only small networks (20)")
+    calibrate.set_defaults(command=bench_calibrate)
     trace = commands.add_parser("trace", help="draw the communication of a job, from the records in its log folder")
     trace.add_argument("folder", metavar="LOGDIR", help="msrun's --log_dir, or MINISPORE_RECORD's folder")
     trace.add_argument("-o", dest="out", metavar="FILE", help="the drawing (LOGDIR/trace.json)")
@@ -197,6 +204,11 @@ def examine(o) -> int:
 def bench_collectives(o) -> int:
     from minispore.bench import collectives
     return collectives.main(o.n, o.sizes, o.op, o.algorithms, o.seconds, o.csv, o.plot, o.save)
+
+
+def bench_calibrate(o) -> int:
+    from minispore.bench import calibrate
+    return calibrate.main(o.n, o.save, o.seconds)
 
 
 if __name__ == "__main__":

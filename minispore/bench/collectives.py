@@ -38,7 +38,7 @@ def main(ranks: int = 2, sizes: str = "", op: str = "all", algorithms: str = "",
         return 2
     what["ops"] = [OPS[name] for name in what["ops"]]
     what["algorithms"] = [*what["algorithms"], *({"mpi"} - set(what["algorithms"]))]       # what the others are compared with
-    found, code = run(ranks, what)
+    found, code = run(ranks, what, "rank.py")
     if code:
         return code
     rows = report.complete(found["rows"])
@@ -57,13 +57,13 @@ def main(ranks: int = 2, sizes: str = "", op: str = "all", algorithms: str = "",
     return 0
 
 
-def run(ranks: int, what: dict) -> tuple[dict, int]:
-    """Start the ranks; what they found, and their exit code."""
+def run(ranks: int, what: dict, script: str) -> tuple[dict, int]:
+    """Start the ranks with a script of this folder; what they found, and their exit code."""
     with tempfile.TemporaryDirectory(prefix="minispore-bench-") as folder:
         asked, result = Path(folder, "what.json"), Path(folder, "result.json")
         asked.write_text(json.dumps(what))
         command = [sys.executable, "-m", "minispore.launch.msrun", f"--worker_num={ranks}", f"--log_dir={folder}",
-                   Path(__file__).with_name("rank.py"), asked, result]
+                   Path(__file__).with_name(script), asked, result]
         # The ranks choose what they choose by default: contestants say what is forced.
         env = {k: v for k, v in os.environ.items() if k not in ("MINISPORE_ALGORITHM", "MINISPORE_ALGORITHM_TABLE")}
         code = subprocess.run(list(map(str, command)), env=env).returncode

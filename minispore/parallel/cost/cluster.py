@@ -29,8 +29,9 @@ class Device:
     """One card, or one CPU rank.
 
     flops: {bytes of a float: peak operations a second}; bandwidth: bytes a second of its memory; memory: bytes; launch: seconds
-    to start an op; reached: the shares of peak operations and of peak bandwidth that programs reach. measured: {op: Rate}, of
-    which all that isn't there follows from the other figures.
+    to start an op; reached: the shares of peak operations and of peak bandwidth that programs reach. measured: {op: Rate} on
+    float32; what isn't there follows from the other figures. far: bytes a second of what no op has just computed, such as
+    parameters, on top of that: they aren't in the caches that `bytes` of a measured Rate is about.
     """
     name: str
     flops: Mapping[int, float]
@@ -40,13 +41,18 @@ class Device:
     source: str
     reached: tuple[float, float] = (0.6, 0.8)
     measured: Mapping[str, Rate] = field(default_factory=dict)
+    far: float = inf
 
     def rate(self, op: str, itemsize: int) -> Rate:
         """An op's rate on floats of so many bytes."""
         if op in self.measured:
-            return self.measured[op]
-        known = [n for n in self.flops if n >= itemsize] or [max(self.flops)]
-        return Rate(self.launch, self.flops[min(known)] * self.reached[0], self.bandwidth * self.reached[1])
+            rate = self.measured[op]
+            return rate if itemsize == 4 else rate._replace(flops=rate.flops * self.peak(itemsize) / self.peak(4))
+        return Rate(self.launch, self.peak(itemsize) * self.reached[0], self.bandwidth * self.reached[1])
+
+    def peak(self, itemsize: int) -> float:
+        """Operations a second on floats of so many bytes, or on the next wider ones."""
+        return self.flops[min([n for n in self.flops if n >= itemsize] or [max(self.flops)])]
 
 
 class Link(NamedTuple):
@@ -61,6 +67,7 @@ class Cluster:
 
     inside, between: the links of a card to others in its node, and of a card to other nodes (each has a port of its own).
     measured: {collective: Link} where they were measured one by one. begin: seconds that starting a program's run takes.
+    overlap: whether collectives go on while the ranks compute; CPU ranks move the bytes themselves.
     """
     name: str
     device: Device
@@ -70,6 +77,7 @@ class Cluster:
     source: str
     measured: Mapping[str, Link] = field(default_factory=dict)
     begin: float = 0.0
+    overlap: bool = True
 
     def __post_init__(self):
         if self.node_size < 1:
@@ -105,8 +113,9 @@ class Cluster:
         return sum(k * (n - k) for k in nodes.values()) / (n * (n - 1)) if everyone else len(nodes) / n
 
     def save(self, path) -> None:
-        """Write it as JSON, for MINISPORE_CLUSTER or `cluster=`."""
-        Path(path).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        """Write it as JSON, for MINISPORE_CLUSTER or `cluster=`. What is infinite is null there."""
+        data = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
+        Path(path).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
     def __str__(self):
         return f"{self.name} ({self.node_size} a node)"
@@ -117,16 +126,25 @@ def load(path) -> Cluster:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         device = data.pop("device")
-        device["flops"] = {int(n): float(f) for n, f in device["flops"].items()}
-        device["reached"] = tuple(device.get("reached", (0.6, 0.8)))
-        device["measured"] = {op: Rate(*map(float, rate)) for op, rate in device.get("measured", {}).items()}
+        device["flops"] = {int(n): positive(f) for n, f in device["flops"].items()}
+        device["reached"] = tuple(map(positive, device.get("reached", (0.6, 0.8))))
+        device["measured"] = {op: Rate(float(first), *map(positive, rest))
+                              for op, (first, *rest) in device.get("measured", {}).items()}
+        device |= {key: positive(device.get(key)) for key in ("bandwidth", "memory", "far")}
         for key in ("inside", "between"):
-            data[key] = Link(*map(float, data[key]))
-        data["measured"] = {op: Link(*map(float, link)) for op, link in data.get("measured", {}).items()}
+            data[key] = Link(float(data[key][0]), positive(data[key][1]))
+        data["measured"] = {op: Link(float(alpha), positive(speed)) for op, (alpha, speed) in data.get("measured", {}).items()}
         return Cluster(device=Device(**device), **data)
     except (OSError, KeyError, TypeError, AttributeError, ValueError) as e:
         raise ValueError(f"cluster file {path}: {type(e).__name__}: {e}. Make one with minispore bench calibrate --save "
                          "cluster.json, and change its figures") from e
+
+
+def positive(x) -> float:
+    """A figure of a file, null for an infinite one."""
+    if x is not None and not float(x) > 0:
+        raise ValueError(f"{x} must be more than 0")
+    return inf if x is None else float(x)
 
 
 A100 = Device("A100 SXM 80 GB", {2: 312 * TERA, 4: 156 * TERA, 8: 19.5 * TERA}, 2039 * GIGA, 80 * GIGA, 5e-6,
