@@ -107,6 +107,7 @@ class Others(nn.Cell):
         y = ops.maximum(a, b) + ops.minimum(ops.abs(a), 1.0)
         y = ops.concat((y[:, 1:], y[:, :1]), 1) / (ops.exp(-ops.square(x)) + 1.0)
         y = ops.select(y > 0.0, y, ops.elu(y)) + ops.leaky_relu(y) + ops.softplus(y) - ops.pow(ops.abs(y) + 1.0, 0.5)
+        y = y + ops.gelu(y, "none") * ops.sin(x) - ops.hardswish(y) * ops.cos(x) + ops.relu6(y)
         y = ops.log_softmax(ops.clamp(y, -3.0, 3.0), -1) * ops.rsqrt(ops.square(y) + 1.0)
         y = ops.concat((y, ops.broadcast_to(ops.amax(y, -1, True), y.shape)), -1)
         y = ops.pad(y, (0, 0, 1, 1)) + ops.cumsum(ops.pad(y, (0, 0, 2, 0)), 1)
