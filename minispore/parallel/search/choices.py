@@ -90,13 +90,14 @@ def placed(node: Node, rule, assignment: Assignment, carry: dict[int, Axes]) -> 
 
 
 class Space:
-    """The problem of a task for some groups of axes. colours: see alike.py; base: {colour of a node: what other axes do}.
+    """The problem of a task for some groups of axes. colours: see alike.py; base: {colour of a node: what axes decided before do}.
 
     variables: for each variable of the problem its choices: of a node `Choice`s, of a kept value layouts.
     """
 
     def __init__(self, task: Task, groups: Sequence[Axes], colours: tuple[dict[Node, int], dict[Value, int]],
                  base: dict[int, Roles] | None = None):
+        self.only = None if base is None else {a for axes in groups for a in axes}
         self.task, self.problem, self.variables = task, Problem(), []
         self.of_node, self.of_value, self.known = {}, {}, {}
         node_colours, self.value_colours = colours
@@ -172,8 +173,11 @@ class Space:
         self.problem.add((a, b), n * self.known[key][np.ix_(rows, columns)])
 
     def exchange(self, v: Value, src: TensorLayout, dst: TensorLayout) -> float:
-        """Seconds of a move. One in which many axes go ways of their own isn't considered: its route would take long to find, and
-        nobody wants it."""
+        """Seconds of a move; where other axes have been decided before, of what these axes add to it. One in which many axes go ways
+        of their own isn't considered: its route would take long to find, and nobody wants it."""
+        if self.only is not None:
+            before = self.task.mesh.count(src.axes - self.only)
+            return self.task.exchange(v, along(src, self.only), along(dst, self.only)) / before
         moved = src.axes | src.partial | dst.axes
         return np.inf if len(moved) > FEW and len(together(src, dst)) > FEW else self.task.exchange(v, src, dst)
 
@@ -229,3 +233,12 @@ class Space:
                 plan.layout[v] = TensorLayout(((),) * len(v.shape))
         return plan
 
+
+def along(lay: TensorLayout, axes: set[int]) -> TensorLayout:
+    """What a layout does with some axes.
+
+    >>> print(along(TensorLayout(((0, 1), ()), frozenset({2})), {1, 2}))
+    (b, -) sum over c
+    """
+    return TensorLayout(tuple(tuple(a for a in dim if a in axes) for dim in lay.dims), lay.partial & axes,
+                        lay.kind if lay.partial & axes else "sum")
