@@ -90,7 +90,7 @@ def placed(node: Node, rule, assignment: Assignment, carry: dict[int, Axes]) -> 
 
 
 class Space:
-    """The problem of a task for some groups of axes. colours: see alike.py; base: {colour of a node: what axes decided before do}.
+    """The problem of a task for some groups of axes. colours: see alike.py; base: {colour of a node: what earlier axes do}.
 
     variables: for each variable of the problem its choices: of a node `Choice`s, of a kept value layouts.
     """
@@ -173,8 +173,8 @@ class Space:
         self.problem.add((a, b), n * self.known[key][np.ix_(rows, columns)])
 
     def exchange(self, v: Value, src: TensorLayout, dst: TensorLayout) -> float:
-        """Seconds of a move; where other axes have been decided before, of what these axes add to it. One in which many axes go ways
-        of their own isn't considered: its route would take long to find, and nobody wants it."""
+        """Seconds of a move; where other axes have been decided before, of what these axes add to it. One in which many axes go
+        ways of their own isn't considered: its route would take long to find, and nobody wants it."""
         if self.only is not None:
             before = self.task.mesh.count(src.axes - self.only)
             return self.task.exchange(v, along(src, self.only), along(dst, self.only)) / before

@@ -70,10 +70,11 @@ class Task:
     def compute(self, node: Node, assignment: Assignment, ins: Layouts, outs: Layouts) -> float:
         """Seconds of an op on its pieces, and of the neighbours' rows it needs."""
         mesh = self.mesh
-        bytes = sum(prod(local_shape(mesh, v.shape, lay)) * v.dtype.itemsize
-                    for v, lay in zip((*node.ins, *node.outs), (*ins, *outs), strict=True))
+        read = [(v, self.bytes(v, lay)) for v, lay in zip(node.ins, ins, strict=True)]
+        bytes = sum(n for _, n in read) + sum(self.bytes(v, lay) for v, lay in zip(node.outs, outs, strict=True))
         pieces = mesh.count(a for axes in assignment.values() for a in axes)
-        spent = op_seconds(self.cluster.device, node.op, node.op.flops(*node.ins) / pieces, bytes, float_size(node))
+        spent = op_seconds(self.cluster.device, node.op, node.op.flops(*node.ins) / pieces, bytes, float_size(node),
+                           sum(n for v, n in read if v.node is None))
         return spent + sum(move_seconds(self.cluster, mesh, halo, node.ins[i].shape, node.ins[i].dtype.itemsize)
                            for i, halo in halos(mesh, node, self.rules[node], assignment, ins))
 
