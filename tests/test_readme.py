@@ -56,7 +56,7 @@ def test_the_other_snippets(capsys):
 
 
 @pytest.mark.parametrize("command", ["minispore demo", "minispore data digits --out DIR", "minispore data mnist --out DIR",
-                                     "minispore doctor", "minispore bench collectives",
+                                     "minispore doctor", "minispore bench collectives", "minispore bench calibrate",
                                      "minispore learn", "minispore grade e05", "minispore hang LOGDIR", "minispore trace LOGDIR",
                                      "minispore run -n 4 train.py", "minispore simulate train.py",
                                      "msrun --worker_num=4 train.py"])

@@ -39,11 +39,12 @@ def main(ranks: int = 2, save: str | None = None, seconds: float = 20.0) -> int:
     cores = environment.cores()
     source = f"minispore bench calibrate -n {ranks} on {processor()}, {cores} cores"
     cluster = cluster_from(found, memory() // max(ranks, cores), cores, source)
+    if save:
+        cluster.save(save)
     print(table(cluster, found))
     if ranks > cores:
         print(f"{ranks} ranks share {cores} cores, and each got only its part of them")
     if save:
-        cluster.save(save)
         print(f"wrote {save}; MINISPORE_CLUSTER={save} uses it, and so does cluster={save!r}")
     return 0
 

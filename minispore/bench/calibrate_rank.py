@@ -87,7 +87,7 @@ def main(what: str, result: str) -> None:
 
 def program_of(step: Callable, inputs: list[Tensor]) -> Program:
     """The program that a cell's call makes and runs."""
-    step(*inputs)
+    step.compile_and_run(*inputs)
     (((program, _),),) = step._compiled.programs[current()].values()
     return program
 

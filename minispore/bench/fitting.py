@@ -17,6 +17,7 @@ from minispore.parallel.cost.exchange import FORMULA, link_seconds
 
 FAR = [inf, *(1e9 * np.geomspace(4, 250, 19))]     # bytes a second that are tried
 SPLITS = 12                 # places at which samples are tried to part into those that compute and those that move bytes
+ROUNDS = 8                  # at most, in which that place is made better
 FEW = 5                     # of fewer calls it can't be told where they part
 
 
@@ -42,14 +43,19 @@ def explained(f: np.ndarray, b: np.ndarray, t: np.ndarray, known: np.ndarray) ->
                          "seconds above 0")
     intensity = f / np.maximum(b, 1)
     places = np.unique(np.quantile(np.unique(intensity), np.linspace(0, 1, SPLITS), method="nearest"))
-    best = Rate(), inf
-    for place in [-inf, *(places if len(t) >= FEW else places[-1:])]:
-        computes = intensity > place
+
+    def attempt(computes: np.ndarray) -> tuple[float, Rate]:
         x = not_negative(np.stack([np.ones_like(t), np.where(computes, f, 0), np.where(computes, 0, b)], 1), t - known, t)
         error = float(((x[0] + np.maximum(x[1] * f, x[2] * b) + known - t) ** 2 / t).sum())
-        if error < best[1]:
-            best = Rate(float(x[0]), *(1 / float(y) if y else inf for y in x[1:])), error
-    return best
+        return error, Rate(float(x[0]), *(1 / float(y) if y else inf for y in x[1:]))
+
+    best = min(attempt(intensity > place) for place in [-inf, *(places if len(t) >= FEW else places[-1:])])
+    for _ in range(ROUNDS):                     # on from there to where the rate itself parts them
+        again = attempt(f / best[1].flops > b / best[1].bytes)
+        if again[0] >= best[0]:
+            break
+        best = again
+    return best[1], best[0]
 
 
 def not_negative(columns: np.ndarray, goal: np.ndarray, seconds: np.ndarray) -> np.ndarray:
