@@ -98,7 +98,7 @@ class Space:
     def __init__(self, task: Task, groups: Sequence[Axes], colours: tuple[dict[Node, int], dict[Value, int]],
                  base: dict[int, Roles] | None = None):
         self.only = None if base is None else {a for axes in groups for a in axes}
-        self.task, self.problem, self.variables = task, Problem(), []
+        self.task, self.groups, self.problem, self.variables = task, tuple(groups), Problem(), []
         self.of_node, self.of_value, self.known = {}, {}, {}
         node_colours, self.value_colours = colours
         self.node_colours = node_colours

@@ -28,10 +28,10 @@ class Answer(NamedTuple):
 
 
 def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0, gap: float = 0.0,
-          peak: Sequence[Row] = ()) -> Answer:
+          peak: Sequence[Row] = (), below: float = np.inf) -> Answer:
     """The best decision of the variables that have tables or amounts. seconds: when to stop; gap: the relative distance from
-    the bound that is good enough. peak: with it, the largest sum of these amounts is made small, whatever the tables cost
-    (infinite ones stay forbidden).
+    the bound that is good enough. below: decisions that cost more aren't wanted. peak: with it, the largest sum of these amounts
+    is made small, whatever the tables cost (infinite ones stay forbidden).
 
     >>> p = Problem([2, 2])
     >>> p.add((0, 1), [[0.0, 1.0], [2.0, 9.0]])
@@ -58,6 +58,10 @@ def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0,
         whole = max(lim.most, 1e-30)
         rows.limit({v: a / whole for v, a in lim.amounts.items()}, lim.most / whole)
     n = len(cost)
+    if np.isfinite(below):
+        some = np.flatnonzero(cost)
+        rows.row(dict(zip(some.tolist(), cost[some].tolist(), strict=True)), -np.inf,
+                 (below - float(problem.tables.get((), 0.0))) / scale)
     upper = np.ones(n)
     upper[rows.forbidden] = 0
     if peak:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from minispore.parallel.complete import Plan
 from minispore.parallel.search import eliminate, integer
 from minispore.parallel.search.alike import ROUNDS, alike
@@ -51,26 +53,31 @@ def dynamic(task: Task, limit: int | None, deadline: float) -> Proposal:
 def ilp(task: Task, limit: int | None, deadline: float) -> Proposal:
     """The optimum for each grouping of the mesh's axes, under the memory limit; the best of them."""
     every = spaces(task)
-    answers = []
+    every.sort(key=lambda space: max(task.mesh.count(group) for group in space.groups))     # even groups are often the best
+    answers, best, least_seconds = [], None, np.inf
     for i, space in enumerate(every):
         share = max(deadline - time.monotonic(), 1.0) / (len(every) - i)
-        answers.append(optimum(space, limit, share))
-    found = [(task.seconds(a.plan), a.plan) for a in answers if a.plan is not None]
+        answers.append(optimum(space, limit, share, least_seconds))
+        if answers[-1].plan is not None and task.seconds(answers[-1].plan) < least_seconds:
+            best, least_seconds = answers[-1].plan, task.seconds(answers[-1].plan)
     bound = min(a.bound for a in answers)
-    if found:
-        return Proposal(min(found, key=lambda f: f[0])[1], bound)
+    if best is not None:
+        return Proposal(best, bound)
     return Proposal(None, bound, min((a.smallest for a in answers if a.smallest is not None), default=None))
 
 
-def optimum(space: Space, limit: int | None, seconds: float) -> Proposal:
-    """One grouping's optimum. The memory at a moment of the program is demanded once a plan has broken the limit there: of the
-    many moments few matter."""
+def optimum(space: Space, limit: int | None, seconds: float, below: float) -> Proposal:
+    """One grouping's optimum, if it costs no more than `below`, what another grouping's does. The memory at a moment of the
+    program is demanded once a plan has broken the limit there: of the many moments few matter."""
     task, deadline = space.task, time.monotonic() + seconds
     limits: list[integer.Limit] = []
     while True:
         keep = frozenset(v for lim in limits for v in lim.amounts)
         done = eliminate.eliminate(space.problem, keep, 2, PAIRS)
-        choice, bound = integer.solve(done.rest, limits, max(deadline - time.monotonic(), 1.0), CLOSE if limits else 0.0)
+        choice, bound = integer.solve(done.rest, limits, max(deadline - time.monotonic(), 1.0), CLOSE if limits else 0.0,
+                                       below=below)
+        if choice is None and np.isfinite(below):
+            return Proposal(None, min(bound, below))
         if choice is None:
             return Proposal(None, bound, least(space, limits) if limits else None)
         plan = space.plan(done.complete(choice))
