@@ -11,7 +11,7 @@ import sys
 import tempfile
 from itertools import groupby
 from pathlib import Path
-from statistics import mean, median, quantiles
+from statistics import mean, median
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cost_networks import cases
@@ -35,7 +35,7 @@ for case in cases(few):
     made.append((state.compiler, step, inputs, []))
 gc.collect()
 gc.disable()
-for turn in range(turns):
+for _ in range(turns):
     for state.compiler, step, inputs, times in made:
         for _ in range(2):                      # the first brings the caches to where steps leave them
             step(*inputs)
@@ -52,14 +52,14 @@ if world.rank == 0:
 
 
 def measured(turns: int, few: bool) -> list[float]:
-    """Seconds of each case's step, of the slower rank: the lower quartile, as what else the machine does only makes it longer."""
+    """Seconds of each case's step, of the slower rank: the mean of the fastest quarter, as calibrate_rank.py has it for calls."""
     with tempfile.TemporaryDirectory() as folder:
         script, result = Path(folder, "steps.py"), Path(folder, "result.json")
         script.write_text(STEPS)
         command = [sys.executable, "-m", "minispore.launch.msrun", f"--worker_num={RANKS}", f"--log_dir={folder}", script,
                    Path(__file__).parent, turns, few, result]
         subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        return [quantiles(times, n=4)[0] for times in json.loads(result.read_text())]
+        return [mean(sorted(times)[:len(times) // 4]) for times in json.loads(result.read_text())]
 
 
 def predicted(cluster, few: bool) -> list[float]:
@@ -104,7 +104,7 @@ def plot(rows: list[tuple], path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cluster", metavar="FILE", help="of minispore bench calibrate --save, instead of measuring now")
-    parser.add_argument("--turns", type=int, default=6, help="each of 6 steps of every case (6)")
+    parser.add_argument("--turns", type=int, default=10, help="each of 6 steps of every case (10)")
     parser.add_argument("--few", action="store_true", help="two networks only")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the scatter plot; takes matplotlib")
     o = parser.parse_args()

@@ -122,23 +122,23 @@ def note(t: Timed, everybody: np.ndarray, whole: np.ndarray, found: dict) -> Non
     for i, (_, _, _, node) in enumerate(t.program.calls):
         op, bytes = node.op, size_of((*node.ins, *node.outs))
         if isinstance(op, Between):             # from when the last rank is there until it is done
-            seconds = np.quantile(everybody[:, :, i, 1].max(0) - everybody[:, :, i, 0].max(0), 0.25)
+            seconds = typical((everybody[:, :, i, 1].max(0) - everybody[:, :, i, 0].max(0))[:, None])[0]
             what = exchange_of(op, node, len(everybody))
             found["collectives"].append([what.op, what.bytes, float(seconds)])
         elif t.step:
             found["calls"].append([op.name, op.flops(*node.ins), bytes, far_bytes(node), float_size(node), float(took[i])])
     if t.step:
-        found["begin"].append([float(np.quantile(whole, 0.25, 1).mean()), float(took.sum())])
+        found["begin"].append([float(np.mean([typical(row[:, None]) for row in whole])), float(took.sum())])
 
 
 def typical(rows: np.ndarray) -> np.ndarray:
-    """What each call takes, the mean over the faster half of the runs: what else the machine does only makes them longer. Whole
-    runs are left out, so that the calls' seconds add up to a run's.
+    """What each call takes, the mean over the fastest quarter of the runs: what else the machine does only makes them longer.
+    Whole runs are left out, so that the calls' seconds add up to a run's.
 
-    >>> typical(np.array([[1.0, 2.0], [1.0, 9.0], [3.0, 2.0]])).tolist()
-    [2.0, 2.0]
+    >>> typical(np.array([[1.0, 2.0], [1.0, 9.0], [2.0, 2.0], [1.0, 4.0], [3.0, 0.5]])).tolist()
+    [1.0, 2.0]
     """
-    return rows[np.argsort(rows.sum(1))[:(len(rows) + 1) // 2]].mean(0)
+    return rows[np.argsort(rows.sum(1))[:max(len(rows) // 4, 1)]].mean(0)
 
 
 def exchanges(rank: int, n: int, sizes: list[int]) -> Iterator[Graph]:
