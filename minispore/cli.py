@@ -84,7 +84,8 @@ def add_simulate(p) -> None:
                      "a PYNATIVE_MODE script is taken as if in GRAPH_MODE), and its training step in virtual time.")
     p.add_argument("program", nargs="+", metavar="script.py", help="and its arguments; -- before it, if they have dashes")
     p.add_argument("--cards", type=int, default=8, metavar="N", help="ranks (8)")
-    p.add_argument("--cluster", metavar="NAME", help="cpu, a100, h100, ascend910, ascend910b, or a JSON file (cpu)")
+    p.add_argument("--cluster", metavar="NAME",
+                   help="cpu, a100, h100, ascend910, ascend910b, or a JSON file (MINISPORE_CLUSTER's, else cpu)")
     p.add_argument("--node-size", type=int, metavar="K", help="cards of a node (the cluster's)")
     p.add_argument("--trace", metavar="FILE.json", help="write the timeline for ui.perfetto.dev")
     p.add_argument("--svg", metavar="FILE.svg", help="draw the timeline and the memory")

@@ -1,5 +1,6 @@
 """The simulator: programs in virtual time, their figures and pictures."""
 import json
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -182,6 +183,14 @@ def test_links_that_cost_nothing_expose_nothing(transformer):
     assert line.exposed == line.communication == 0 and line.idle == pytest.approx(0, abs=1e-12)
     computed = [node for node in transformer.graph.nodes if not communicates(node.op)]
     assert line.seconds == pytest.approx(sum(node_seconds(A100.device, node) for node in computed))
+
+
+def test_where_nothing_overlaps_both_add_up(transformer):
+    apart = replace(A100, overlap=False)
+    line = simulate(transformer, apart)
+    assert line.seconds == pytest.approx(line.compute + line.communication) and line.exposed == pytest.approx(line.communication)
+    both = simulate(transformer, A100)
+    assert both.seconds < line.seconds and both.communication == pytest.approx(line.communication) and both.peak == line.peak
 
 
 def test_all_that_is_sent_is_counted(transformer):

@@ -44,6 +44,8 @@ def events_of(graph: Graph, cluster: Cluster, ranks: int, keys: Iterator[int]) -
         events.append(Begin(key, node.scope or name, group_seconds(cluster, *what), inside, outside, takes=takes, kind=name))
         if isinstance(node.op, overlap.Start):
             begun[id(node.op)] = key
+            if not cluster.overlap:                         # who computes moves the bytes as well
+                events.append(Wait(key))
         elif not isinstance(op, local.Send):
             events.append(Wait(key, frees))
     return events
