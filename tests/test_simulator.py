@@ -19,9 +19,9 @@ from minispore.parallel.cost import CLUSTERS, Cluster, Link, group_seconds, move
 from minispore.parallel.cost.exchange import collective_seconds
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.simulator import events, scaling, simulate, simulate_graphs
+from minispore.parallel.simulator.efficiency import table
 from minispore.parallel.simulator.events import Begin, Compute, Receive, Role, Send, Wait
 from minispore.parallel.simulator.program import communicates, memory_of
-from minispore.parallel.simulator.scaling import table
 from minispore.parallel.simulator.timeline import BETWEEN, INSIDE, duration, size, timeline
 
 A100 = CLUSTERS["a100"]

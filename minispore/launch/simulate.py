@@ -18,7 +18,7 @@ from minispore.launch import alias, environment, options, script
 from minispore.parallel.cost.cluster import Cluster, cluster_of
 from minispore.parallel.simulate import LocalProgram, Simulation
 from minispore.parallel.simulator import Timeline, simulate_graphs
-from minispore.parallel.simulator.scaling import curve, table
+from minispore.parallel.simulator.efficiency import curve, table
 
 STEPS, MOST = 5, 4096       # runs of the training step until the script is ended; cards
 

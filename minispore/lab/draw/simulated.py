@@ -6,8 +6,8 @@ from html import escape
 from minispore.lab.draw.curves import curves
 from minispore.lab.draw.svg import HATCH, Picture, colour, ink_on, line, picture, rect, shortened, tag, text, width_of
 from minispore.lab.draw.timeline import RIGHT, UNITS, WIDTH, axis
+from minispore.parallel.simulator.efficiency import Point
 from minispore.parallel.simulator.events import Span
-from minispore.parallel.simulator.scaling import Point
 from minispore.parallel.simulator.timeline import Part, Timeline, duration, size
 
 LEFT, TOP = 124, 66
@@ -152,7 +152,7 @@ def still(x: float, y: float, wide: float, tall: float) -> list[str]:
 
 
 def scaling(series: Mapping[str, Sequence[Point]]) -> Picture:
-    """How many times the work of the fewest cards is done, against the number of cards: {name: points of simulator.scaling}, all
+    """How many times the work of the fewest cards is done, against the number of cards: {name: points of simulator.efficiency}, all
     of the same cards.
 
     >>> scaling({"LeNet": [Point(1, 1.0, 0.0, 1.0), Point(8, 1.25, 0.25, 0.8)]})

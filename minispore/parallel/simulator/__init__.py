@@ -4,10 +4,10 @@
     program.py      the events of a rank's graph, by the cost model
     timeline.py     what happened when: step time, idle share, exposed communication, bytes by link, memory
     run.py          simulate: a program's Timeline
-    scaling.py      step times on more and more cards
+    efficiency.py   step times on more and more cards
 """
+from minispore.parallel.simulator.efficiency import Point, scaling
 from minispore.parallel.simulator.run import simulate, simulate_graphs
-from minispore.parallel.simulator.scaling import Point, scaling
 from minispore.parallel.simulator.timeline import Timeline
 
 __all__ = ["Point", "Timeline", "scaling", "simulate", "simulate_graphs"]
