@@ -152,7 +152,7 @@ def still(x: float, y: float, wide: float, tall: float) -> list[str]:
 
 
 def scaling(series: Mapping[str, Sequence[Point]]) -> Picture:
-    """How many times the work of the fewest cards is done, against the number of cards: {name: points of simulator.efficiency}, all
+    """How many times the work of the fewest cards is done, against the number of cards: {name: points of simulator}, all
     of the same cards.
 
     >>> scaling({"LeNet": [Point(1, 1.0, 0.0, 1.0), Point(8, 1.25, 0.25, 0.8)]})
