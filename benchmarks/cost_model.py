@@ -70,8 +70,7 @@ def predicted(cluster, few: bool) -> list[float]:
     for case in cases(few):
         step, inputs = case.build()
         program = compile(step, *inputs, device_num=RANKS, parallel_mode="semi_auto_parallel", **case.settings)
-        graph = program.scheduled if cluster.overlap else program.graph
-        seconds.append(simulate(graph, cluster, program.cut.mesh).seconds)
+        seconds.append(simulate(program, cluster).seconds)
     return seconds
 
 

@@ -155,12 +155,14 @@ ASCEND_910 = Device("Ascend 910", {2: 256 * TERA, 4: 16 * TERA}, 1200 * GIGA, 32
                     "Huawei, Hot Chips 31 (2019): FP16 cube, FP32 taken as the vector units' (32 cores · 256 · 2 · 1 GHz), HBM2")
 ASCEND_910B = Device("Ascend 910B", {2: 376 * TERA, 4: 94 * TERA}, 1600 * GIGA, 64 * GIGA, 10e-6,
                      "no datasheet is public; widely published figures: FP16 376 TFLOPS, FP32 94 TFLOPS, HBM2e 64 GB, 1.6 TB/s")
-CPU = Device("one CPU core", {4: 100 * GIGA, 8: 50 * GIGA}, 12 * GIGA, 8 * GIGA, 1e-6,
-             "a common laptop's: measure yours with minispore bench calibrate")
+CPU = Device("one CPU core", {4: 100 * GIGA, 8: 50 * GIGA}, 90 * GIGA, 8 * GIGA, 1.1e-6,
+             "minispore bench calibrate on a core of an AMD EPYC (Zen 4): products; other ops, in the caches. Measure yours",
+             (1.0, 1.0), far=30 * GIGA)
 
 CLUSTERS = {c.name: c for c in (
-    Cluster("cpu", CPU, 64, Link(5e-6, 3 * GIGA), Link(30e-6, 1.25 * GIGA),
-            "shared memory between ranks of a laptop; 10 Gb/s Ethernet between machines. Measure yours"),
+    Cluster("cpu", CPU, 64, Link(12e-6, 3.5 * GIGA), Link(30e-6, 1.25 * GIGA),
+            "minispore bench calibrate: AllReduce of two ranks in shared memory; between nodes 10 Gb/s Ethernet. Measure yours",
+            begin=40e-6, overlap=False),
     Cluster("a100", A100, 8, Link(5e-6, 300 * GIGA), Link(10e-6, 25 * GIGA),
             "NVIDIA DGX A100 datasheet: NVLink 600 GB/s both ways, a 200 Gb/s InfiniBand port a card"),
     Cluster("h100", H100, 8, Link(5e-6, 450 * GIGA), Link(10e-6, 50 * GIGA),
