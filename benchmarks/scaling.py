@@ -2,8 +2,8 @@
 
 Measured: LeNet-5 in data parallel on 1 and 2 processes of this machine. Simulated: LeNet-5, ResNet-50 and a GPT of 1.3 billion
 weights on 8 … 64 cards of a described cluster, in both views of data parallel: data_parallel, where each rank runs its own
-program and a reducer sums the gradients, and semi_auto_parallel, where the compiler cuts a logical program: there batch norm takes
-the statistics of the whole batch, by AllReduces that nothing hides. Alone is a card that runs neither.
+program and a reducer sums the gradients, and semi_auto_parallel, where the compiler cuts a logical program: there batch norm
+takes the statistics of the whole batch, by AllReduces that nothing hides. Alone is a card that runs neither.
 """
 import argparse
 import os
