@@ -1,6 +1,8 @@
 """`minispore bench calibrate`: what is fitted to times, and a very short run. How fast anything is is no matter of tests."""
+import importlib
 import json
 from math import inf, isclose, isfinite
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,3 +149,15 @@ def test_exchanges_are_cut_evenly_for_any_number_of_ranks():
         for graph in calibrate_rank.exchanges(1, n, [64, 4096]):
             assert all(isinstance(k, int) and k > 0 for node in graph.nodes for v in (*node.ins, *node.outs) for k in v.shape)
             json.dumps([v.shape for v in graph.outputs])
+
+
+def test_the_benchmark_predicts_its_cases(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    bench = importlib.import_module("cost_model")
+    cases = list(bench.cases())
+    assert len({case.network for case in cases}) == 10 and len(set(case[:2] for case in cases)) == 60
+    seconds = bench.predicted(cluster_of("cpu"), few=True)
+    assert len(seconds) == 12 and len(set(seconds)) == 12 and all(0 < s < 1 for s in seconds)
+    assert bench.spearman([1, 2, 3], [10, 20, 30]) == 1 and bench.spearman([1, 2, 3], [3, 2, 1]) == -1
+    pytest.importorskip("matplotlib", reason="draws the scatter plot; in the extra notebooks")
+    bench.plot([("a", "data", 1e-3, 2e-3), ("b", "data", 3e-3, 2e-3)], tmp_path / "plot.png")
