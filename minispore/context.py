@@ -221,7 +221,7 @@ def merged(settings: dict, changes: dict) -> dict:
             CHECKS[key](key, value)
         if isinstance(PARALLEL_DEFAULTS[key], dict):
             changes = {**changes, key: {**PARALLEL_DEFAULTS[key], **(value or {})}}     # what isn't given is as at the start
-    new = {**settings, **changes, **_batch_settings(settings, changes)}
+    new = {**settings, **changes, **_batch_settings(settings, changes), **_search_settings(changes)}
     mode = new["parallel_mode"]
     if new["full_batch"] and mode == "data_parallel":
         raise RuntimeError("set_auto_parallel_context: full_batch=True with parallel_mode='data_parallel': there each "
@@ -243,6 +243,15 @@ def _batch_settings(settings: dict, given: dict) -> dict:
     if "full_batch" in given and given["full_batch"] != (settings["dataset_strategy"] == "full_batch"):
         return {"dataset_strategy": "full_batch" if given["full_batch"] else "data_parallel"}
     return {}
+
+
+def _search_settings(given: dict) -> dict:
+    """search_mode's older name is the same setting."""
+    names = [name for name in ("search_mode", "auto_parallel_search_mode") if name in given]
+    if len({given[name] for name in names}) > 1:
+        raise ValueError(f"set_auto_parallel_context: search_mode={given['search_mode']!r} and auto_parallel_search_mode="
+                         f"{given['auto_parallel_search_mode']!r} are one setting; give search_mode alone")
+    return dict.fromkeys(("search_mode", "auto_parallel_search_mode"), given[names[0]]) if names else {}
 
 
 def get_auto_parallel_context(attr_key: str):

@@ -5,11 +5,12 @@ from search_graphs import brute_force, random_task
 
 import minispore as ms
 from minispore import Parameter, Tensor, nn, ops
+from minispore.lab import run_ranks
 from minispore.parallel import compile
 from minispore.parallel.search import search
 from minispore.parallel.search.modes import MODES, spaces
 
-GRAPHS = range(60)
+GRAPHS = [*range(60), *(pytest.param(n, marks=pytest.mark.slow) for n in range(60, 300))]
 
 
 def small_tasks(n):
@@ -29,9 +30,8 @@ def test_ilp_and_dynamic_programming_find_the_best_of_all_plans(n):
     task, best = small_tasks(n)
     for mode in ("ilp", "dynamic_programming"):
         found = search(task, mode)
-        assert found.bound is not None
-        assert found.seconds == pytest.approx(best, rel=1e-9) or found.seconds < best      # data parallel may share more
         assert found.bound == pytest.approx(best, rel=1e-6)
+        assert found.seconds <= best * (1 + 1e-9)           # less only where it is data parallel, which isn't among the choices
     for mode in MODES:
         found = search(task, mode)
         assert found.seconds <= task.seconds(found.data_parallel) * (1 + 1e-12)
@@ -130,3 +130,34 @@ def test_ilp_keeps_a_memory_limit_and_names_the_smallest_that_works():
     assert between.memory <= (smallest + free.memory) // 2
     assert free.seconds * (1 - 1e-9) <= between.seconds <= tight.seconds * (1 + 1e-9)
     assert between.gap < 1e-6
+
+
+def test_what_was_found_explains_itself():
+    net = nn.SequentialCell(nn.Dense(64, 4096), nn.ReLU(), nn.Dense(4096, 4096), nn.ReLU(), nn.Dense(4096, 8))
+    program = compile(training(net), zeros(8, 64), zeros(8, 8), device_num=4, parallel_mode="auto_parallel", search_mode="ilp",
+                      cluster="a100")
+    plan, text = program.plan, program.plan.show(1000)
+    lines = text.split("\n")
+    assert lines[0].startswith("ilp on 4 × a100 (8 a node): ") and lines[1].startswith("pure data parallel: ")
+    assert lines[2].endswith("at most 0.00% above the best") and len(lines) == 3 + len(program.logical.nodes)
+    assert sum("1 all_reduce" in line for line in lines) == program.collectives["AllReduce"] == 1
+    for node in program.logical.nodes:
+        other = plan.next_best(node)
+        assert other is None or (other[0] != plan.strategy(node) and other[1] >= plan.seconds * (1 - 1e-12))    # it is the best
+
+
+def test_compile_searches_by_itself_on_one_rank_of_a_job():
+    def program():
+        ms.init()
+        net = nn.Dense(8, 8)
+        return ms.get_rank() == 0 and compile(net, zeros(8, 8), device_num=2, parallel_mode="auto_parallel").plan.mode
+    assert run_ranks(program, 2) == ["recursive_programming", False]
+
+
+def test_the_older_name_of_search_mode_is_the_same_setting():
+    def mode(**settings):
+        return compile(nn.Dense(8, 8), zeros(8, 8), device_num=2, parallel_mode="auto_parallel", **settings).plan.mode
+    ms.set_auto_parallel_context(auto_parallel_search_mode="ilp")
+    assert ms.get_auto_parallel_context("search_mode") == "ilp" and mode() == "ilp"
+    with pytest.raises(ValueError, match="are one setting; give search_mode alone"):
+        ms.set_auto_parallel_context(search_mode="ilp", auto_parallel_search_mode="dynamic_programming")

@@ -1,6 +1,7 @@
 """Compiler: makes this rank's program of a logical graph, and lays parameters out over the ranks."""
 import re
 from dataclasses import replace
+from functools import partial
 from zlib import crc32
 
 import numpy as np
@@ -48,8 +49,9 @@ class Compiler:
         """How the columns of a dataset's batch lie: see feeding.py."""
         return feeding.placements(self.settings["dataset_strategy"], self.mesh, shapes, share)
 
-    def cut(self, graph: Graph, placements: list[Placement | None]) -> Partitioned:
-        """The graph cut for the mesh; placements: how the inputs lie, None for a plain tensor that is whole everywhere."""
+    def cut(self, graph: Graph, placements: list[Placement | None], together: bool = False) -> Partitioned:
+        """The graph cut for the mesh; placements: how the inputs lie, None for a plain tensor that is whole everywhere. together:
+        all ranks of the job do this now, so that rank 0 can search for all."""
         mesh, given = self.mesh, {}
         if self.settings["pipeline_stages"] > 1:
             raise NotImplementedError(f"pipeline_stages={self.settings['pipeline_stages']}: pipeline parallel isn't there yet; "
@@ -64,24 +66,19 @@ class Compiler:
                 given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
         pieces = any(p.layout is not None for p in graph.parameters) and not any(v.shape for v in graph.inputs)
         cut = compile_graph(graph, mesh, given, leave(placements, pieces), Sharding.of(self.settings), self.loaded(graph),
-                            self.search if self.searches else None)
+                            partial(self.search, together) if self.settings["parallel_mode"] == "auto_parallel" else None)
         fuse(cut, self.settings, bucketed(graph))
         return cut
 
-    @property
-    def searches(self) -> bool:
-        """Whether plans are searched; sharding propagation is what completes a plan anyway."""
-        return self.settings["parallel_mode"] == "auto_parallel" and self.settings["search_mode"] != "sharding_propagation"
-
-    def search(self, graph, mesh, rules, given, checks, goal, leave, apart) -> Plan:
-        """The plan that auto parallel finds, the same on all ranks."""
+    def search(self, together: bool, graph, mesh, rules, given, checks, goal, leave, apart) -> Plan:
+        """The plan that auto parallel finds; together: on rank 0, for all ranks."""
         from minispore.parallel.search import Task, search  # only wanted here
         from minispore.parallel.search.agree import agreed
 
         def make() -> Plan:
             task = Task(graph, mesh, cluster_of(self.cluster), rules, given, checks, goal, leave, frozenset(apart))
             return search(task, self.settings["search_mode"], self.limit()).result()
-        return agreed(graph, rules, make)
+        return agreed(graph, rules, make) if together else make()
 
     def limit(self) -> int | None:
         """Bytes a device has, where the user says it."""
@@ -110,7 +107,7 @@ class Compiler:
                                f"msrun --worker_num={mesh.n}, or call init() first. minispore.compile(net, *inputs, "
                                f"device_num={mesh.n}) shows a rank's program without them")
         placements = [t.layout if isinstance(t, Tensor) else None for t in leaves]
-        cut = self.cut(graph, placements)
+        cut = self.cut(graph, placements, together=not state.simulated)
         layouts = [placed(mesh, held.value, held.layout, placements) for held in cut.results[:len(graph.outputs)]]
         if state.simulated:
             from minispore.parallel.simulate import LocalProgram, shown  # they stand above this

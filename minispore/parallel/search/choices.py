@@ -3,7 +3,7 @@
 The mesh's axes are taken in groups, each as one: for every group an op splits one of its rule's factors, or works on partial
 sums in which it is linear, or repeats its work. So all ops meet in one mesh, and every choice is legal by the rule.
 """
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -100,17 +100,16 @@ class Space:
         self.only = None if base is None else {a for axes in groups for a in axes}
         self.task, self.groups, self.problem, self.variables = task, tuple(groups), Problem(), []
         self.of_node, self.of_value, self.known = {}, {}, {}
-        node_colours, self.value_colours = colours
-        self.node_colours = node_colours
-        self.many = Counter(node_colours.values())
-        for node, colour in node_colours.items():
+        self.node_colours, self.value_colours = colours
+        many = Counter(self.node_colours.values())
+        for node, colour in self.node_colours.items():
             if colour not in self.of_node:
                 choices = list(node_choices(task, node, groups, (base or {}).get(colour, ())))
                 if not choices:
                     raise ValueError(f"{node.op}: there is no way to lay it out over {task.mesh.n} devices for inputs of shape "
                                      f"{[v.shape for v in node.ins]} as its strategy asks; change the strategy")
                 self.of_node[colour] = self.variable(choices)
-                self.problem.add([self.of_node[colour]], self.many[colour] * np.array([c.seconds for c in choices]))
+                self.problem.add([self.of_node[colour]], many[colour] * np.array([c.seconds for c in choices]))
         self.connect()
 
     def variable(self, choices: list) -> int:
@@ -120,28 +119,24 @@ class Space:
     def connect(self) -> None:
         """The kept values and their layouts, and what every move costs."""
         task, graph = self.task, self.task.graph
-        made: dict[int, dict[tuple, int]] = {}      # {colour of a kept value: {(variable, output): how many}}
-        wanted: dict[int, dict[tuple, int]] = {}
-        direct: Counter = Counter()                 # {(variable, output, variable, input): how many}
-        sample: dict = {}
+        made = defaultdict(Counter)                 # {colour of a kept value: {(variable, output): how many}}
+        wanted = defaultdict(Counter)               # {colour of a kept value: {(variable, input): how many}}
+        direct: Counter = Counter()                 # {(variable, output, variable, input): how many}, of values that aren't kept
+        sample: dict = {colour: v for v, colour in self.value_colours.items()}
         for node in graph.nodes:
             mine = self.of_node[self.node_colours[node]]
             for k, v in enumerate(node.outs):
                 if v in self.value_colours:
-                    made.setdefault(self.value_colours[v], Counter())[mine, k] += 1
-                    sample.setdefault(self.value_colours[v], v)
+                    made[self.value_colours[v]][mine, k] += 1
             for i, v in enumerate(node.ins):
                 if v in self.value_colours:
-                    wanted.setdefault(self.value_colours[v], Counter())[mine, i] += 1
-                    sample.setdefault(self.value_colours[v], v)
+                    wanted[self.value_colours[v]][mine, i] += 1
                 elif v.node is not None:
                     key = self.of_node[self.node_colours[v.node]], v.node.outs.index(v), mine, i
                     direct[key] += 1
-                    sample.setdefault(key, v)
-        for v, colour in self.value_colours.items():
-            sample.setdefault(colour, v)
-        for colour, v in ((c, sample[c]) for c in dict.fromkeys(self.value_colours.values())):
-            makers, users = made.get(colour, {}), wanted.get(colour, {})
+                    sample[key] = v
+        for colour in dict.fromkeys(self.value_colours.values()):
+            v, makers, users = sample[colour], made[colour], wanted[colour]
             mine = self.of_value[colour] = self.variable(self.kept_layouts(v, makers, users))
             for (maker, k), n in makers.items():
                 self.moves(v, maker, [c.kept[k] for c in self.variables[maker]], mine, self.variables[mine], n)

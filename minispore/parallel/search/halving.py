@@ -5,26 +5,23 @@ One mesh axis at a time has few choices, so that also large graphs on many devic
 its optimum; of all of them together nothing is proved.
 """
 from minispore.parallel.complete import Plan
-from minispore.parallel.search import integer
+from minispore.parallel.search import eliminate, integer
 from minispore.parallel.search.choices import Roles, Space
-from minispore.parallel.search.eliminate import eliminate
 from minispore.parallel.search.task import Task
 
-PAIRS = 1 << 16             # entries of the tables that are left to the integer program
-SECONDS = 10.0              # that a division may take
+SECONDS = 10.0              # that a division may take; then dynamic programming decides it
 
 
 def halve(task: Task, colours) -> Plan:
-    """A plan, axis by axis from the outermost, whose links are the slowest."""
+    """A plan, axis by axis from the outermost, whose links are the slowest. ValueError, if strategies can't be met together."""
     base: dict[int, Roles] = {}
     for axis in task.mesh.axes or [None]:
         space = Space(task, [] if axis is None else [(axis,)], colours, base)
-        done = eliminate(space.problem, most=2, largest=PAIRS)
-        some = integer.solve(done.rest, seconds=SECONDS).choice
-        if some is None:
-            raise ValueError(f"search_mode='recursive_programming': no way was found in {SECONDS:g} s to divide "
-                             f"{len(task.graph.nodes)} ops along axis {axis} of {task.mesh.n} devices; one reason can be "
-                             "strategies that can't be met together. Take some out, or use search_mode='sharding_propagation'")
-        choice = done.complete(some)
+        choice, bound = integer.decide(space.problem, seconds=SECONDS)
+        if choice is None and bound == float("inf"):
+            raise ValueError(f"search_mode='recursive_programming': the strategies of the {len(task.graph.nodes)} ops can't be "
+                             f"met together on {task.mesh.n} devices: no way leads from one layout to another. Change one")
+        if choice is None:
+            choice = eliminate.descend(space.problem, eliminate.solve(space.problem)[0])
         base = {colour: space.variables[v][choice[v]].roles for colour, v in space.of_node.items()}
     return space.plan(choice)

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minispore.parallel.search.eliminate import eliminate
 from minispore.parallel.search.problem import Problem
 
+NEIGHBOURS, PAIRS = 2, 1 << 16      # what is taken out before leaves tables of two variables, of so many entries at most
 Row = Mapping[int, np.ndarray]      # {variable: amount of each choice}
 
 
@@ -79,6 +81,20 @@ def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0,
         return Answer(None, np.inf if found.status == 2 else bound)
     choice = {v: int(np.argmax(found.x[first:first + problem.sizes[v]])) for v, first in rows.first.items()}
     return Answer(choice, bound)
+
+
+def decide(problem: Problem, limits: Sequence[Limit] = (), peak: Sequence[Row] = (), **options) -> tuple[list[int] | None, float]:
+    """`solve` for all variables, as a list: those with few neighbours, whose amounts don't matter, are taken out first.
+
+    >>> p = Problem([2, 2])
+    >>> p.add((0, 1), [[0.0, 1.0], [2.0, 9.0]])
+    >>> decide(p)
+    ([0, 0], 0.0)
+    """
+    counted = frozenset(v for row in (*(lim.amounts for lim in limits), *peak) for v in row)
+    done = eliminate(problem, counted, NEIGHBOURS, PAIRS)
+    choice, bound = solve(done.rest, limits, peak=peak, **options)
+    return None if choice is None else done.complete(choice), bound
 
 
 class _Rows:

@@ -4,9 +4,8 @@ No mode's plan costs more than data parallel, where that fits the memory and no 
 """
 import time
 from collections.abc import Callable
+from math import inf, isfinite
 from typing import NamedTuple
-
-import numpy as np
 
 from minispore.parallel.complete import Plan
 from minispore.parallel.search import eliminate, integer
@@ -19,7 +18,6 @@ from minispore.parallel.search.task import Task
 FEW_NODES = 150             # of a graph whose nodes all decide for themselves
 FEW_CHOOSERS = 40           # nodes, or colours of nodes, that consider three groups of axes; more of them two
 CLOSE = 1e-3                # relative distance from the bound that is near enough under a memory limit
-PAIRS = 1 << 16             # entries of the tables that are left to the integer program
 
 
 class Proposal(NamedTuple):
@@ -54,7 +52,7 @@ def ilp(task: Task, limit: int | None, deadline: float) -> Proposal:
     """The optimum for each grouping of the mesh's axes, under the memory limit; the best of them."""
     every = spaces(task)
     every.sort(key=lambda space: max(task.mesh.count(group) for group in space.groups))     # even groups are often the best
-    answers, best, least_seconds = [], None, np.inf
+    answers, best, least_seconds = [], None, inf
     for i, space in enumerate(every):
         share = max(deadline - time.monotonic(), 1.0) / (len(every) - i)
         answers.append(optimum(space, limit, share, least_seconds))
@@ -72,36 +70,28 @@ def optimum(space: Space, limit: int | None, seconds: float, below: float) -> Pr
     task, deadline = space.task, time.monotonic() + seconds
     limits: list[integer.Limit] = []
     while True:
-        keep = frozenset(v for lim in limits for v in lim.amounts)
-        done = eliminate.eliminate(space.problem, keep, 2, PAIRS)
-        choice, bound = integer.solve(done.rest, limits, max(deadline - time.monotonic(), 1.0), CLOSE if limits else 0.0,
-                                       below=below)
-        if choice is None and np.isfinite(below):
+        choice, bound = integer.decide(space.problem, limits, seconds=max(deadline - time.monotonic(), 1.0),
+                                       gap=CLOSE if limits else 0.0, below=below)
+        if choice is None and isfinite(below):
             return Proposal(None, min(bound, below))
         if choice is None:
             return Proposal(None, bound, least(space, limits) if limits else None)
-        plan = space.plan(done.complete(choice))
-        peaks = task.peaks(plan, limit or 0)
-        if limit is None or not peaks:
-            return Proposal(plan, bound)
-        if time.monotonic() > deadline:
-            return Proposal(None, bound)
+        plan = space.plan(choice)
+        peaks = [] if limit is None else task.peaks(plan, limit)
+        if not peaks or time.monotonic() > deadline:
+            return Proposal(None if peaks else plan, bound)
         limits += [integer.Limit(space.amounts(at), float(limit)) for at in peaks]
 
 
-def least(space: Space, limits: list[integer.Limit], seconds: float = 20.0) -> int:
-    """The smallest peak that some plan has, in bytes."""
-    rows, deadline = [lim.amounts for lim in limits], time.monotonic() + seconds
-    best = None
+def least(space: Space, limits: list[integer.Limit], seconds: float = 20.0) -> int | None:
+    """The smallest peak that was found, in bytes."""
+    rows, deadline, best = [lim.amounts for lim in limits], time.monotonic() + seconds, None
     while True:
-        keep = frozenset(v for row in rows for v in row)
-        done = eliminate.eliminate(space.problem, keep, 2, PAIRS)
-        choice, bound = integer.solve(done.rest, peak=rows, seconds=max(deadline - time.monotonic(), 1.0))
+        choice, bound = integer.decide(space.problem, peak=rows, seconds=max(deadline - time.monotonic(), 1.0))
         if choice is None:
             return best
-        plan = space.plan(done.complete(choice))
-        peak = space.task.peak(plan)[0]
-        best = peak if best is None else min(best, peak)
+        plan = space.plan(choice)
+        best = min(space.task.peak(plan)[0], best or inf)
         if best <= bound * (1 + 1e-6) or time.monotonic() > deadline:
             return best
         rows += [space.amounts(at) for at in space.task.peaks(plan, int(bound))]
@@ -133,7 +123,8 @@ def search(task: Task, mode: str, limit: int | None = None, seconds: float = 45.
                          "Raise the limit, take more devices, or " +
                          ("make the batch smaller" if mode == "ilp" else "use search_mode='ilp', which searches under the limit"))
     best = min(fits, key=task.seconds)
-    return Found(task, mode, best, bound, plain, limit, time.monotonic() - start)
+    proved = bound if bound is not None and isfinite(bound) else None
+    return Found(task, mode, best, proved, plain, limit, time.monotonic() - start)
 
 
 def colours(task: Task):

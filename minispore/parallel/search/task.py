@@ -49,7 +49,7 @@ class Task:
 
     @cached_property
     def stored(self) -> set[Value]:
-        """Inputs and parameters, of constants those that are results."""
+        """Inputs and parameters."""
         return {*self.graph.inputs, *self.graph.parameters.values()}
 
     def kept(self, v: Value) -> bool:
