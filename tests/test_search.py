@@ -1,14 +1,22 @@
 """Search: every mode against trying all plans, the plans' structure where the answer is known, memory limits, explanations."""
 import numpy as np
 import pytest
-from search_graphs import brute_force, random_task
+from search_graphs import brute_force, random_task, task_of
 
 import minispore as ms
 from minispore import Parameter, Tensor, nn, ops
+from minispore.graph.ir import Graph
 from minispore.lab import run_ranks
 from minispore.parallel import compile
-from minispore.parallel.search import search
+from minispore.parallel.complete import Completion
+from minispore.parallel.layout import TensorLayout
+from minispore.parallel.search import Task, eliminate, integer, modes, search
+from minispore.parallel.search.agree import agreed
+from minispore.parallel.search.alike import alike
+from minispore.parallel.search.choices import Space
 from minispore.parallel.search.modes import MODES, spaces
+from minispore.parallel.search.problem import Problem
+from minispore.parallel.search.task import kept_in
 
 GRAPHS = [*range(60), *(pytest.param(n, marks=pytest.mark.slow) for n in range(60, 300))]
 
@@ -161,3 +169,82 @@ def test_the_older_name_of_search_mode_is_the_same_setting():
     assert ms.get_auto_parallel_context("search_mode") == "ilp" and mode() == "ilp"
     with pytest.raises(ValueError, match="are one setting; give search_mode alone"):
         ms.set_auto_parallel_context(search_mode="ilp", auto_parallel_search_mode="dynamic_programming")
+
+
+# ---- the parts ----------------------------------------------------------------------------------------------
+
+def deep(layers=12):
+    """The task of a network of equal layers: so many nodes that those which look alike decide together."""
+    net = nn.SequentialCell([layer for _ in range(layers) for layer in (nn.Dense(64, 64), nn.ReLU())])
+    return task_of(training(net), [zeros(32, 64), zeros(32, 64)], 4)
+
+
+def test_equal_layers_make_one_choice_and_count_as_often_as_they_are():
+    task = deep()
+    space = spaces(task)[0]
+    own = Space(task, space.groups, alike(task, None))
+    assert len(space.problem.sizes) < len(own.problem.sizes) / 2
+    rng = np.random.default_rng(0)
+    for choice in [eliminate.solve(space.problem)[0], *(rng.integers(space.problem.sizes) for _ in range(200))]:
+        if np.isfinite(total := space.problem.total(list(choice))):
+            assert total == pytest.approx(task.seconds(space.plan(choice)))
+    assert len(set(alike(task)[0].values())) < len(task.graph.nodes) == len(set(alike(task, None)[0].values()))
+
+
+def test_a_plan_that_costs_more_than_data_parallel_is_not_taken(monkeypatch):
+    task = deep(2)
+    rows = {v: [TensorLayout(((0, 1), ()))] for v in task.graph.parameters.values() if v.shape == (64, 64)}
+    bad = Completion(task.graph, task.mesh, task.rules, {**task.given, **rows}).run()
+    monkeypatch.setitem(modes.MODES, "bad", lambda *_: modes.Proposal(bad))
+    found = search(task, "bad")
+    assert found.seconds == task.seconds(found.data_parallel) < task.seconds(bad)
+    assert search(task, "bad", task.peak(bad)[0]).plan is bad           # here data parallel doesn't fit
+
+
+def test_limits_at_one_moment_after_the_other_lead_to_the_same_plan(monkeypatch):
+    task = deep(3)
+    limit = search(task, "ilp").memory * 2 // 3
+    expected = search(task, "ilp", limit)
+    monkeypatch.setattr(Task, "peaks", lambda self, plan, limit: [at] if (top := self.peak(plan)) and (at := top[1]) is not None
+                        and top[0] > limit else [])
+    one = search(task, "ilp", limit, seconds=20)
+    assert one.memory <= limit and one.seconds == pytest.approx(expected.seconds, rel=2e-3) and one.took < 15
+
+
+def test_values_are_alive_from_the_node_that_makes_them_to_the_last_that_reads_them():
+    def network(x):
+        a = ops.exp(x)
+        b = ops.reshape(a, (-1,))           # a view: a's memory
+        c = ops.tanh(b)
+        return ops.sin(c) + ops.cos(b)
+    task = task_of(network, [zeros(8, 4)], 2)
+    numbers = {node.op.name: i for i, node in enumerate(task.graph.nodes)}
+    spans = {v.node.op.name if v.node else "input": span for v, span in task.alive.items()}
+    last = len(task.graph.nodes)
+    assert spans == {"input": (0, last), "Exp": (numbers["Exp"], numbers["Cos"]), "Tanh": (numbers["Tanh"], numbers["Sin"]),
+                     "Sin": (numbers["Sin"], numbers["Add"]), "Cos": (numbers["Cos"], numbers["Add"]),
+                     "Add": (numbers["Add"], last)}
+    plan = task.completed()
+    assert task.curve(plan).tolist() == [sum(task.bytes(v, kept_in(plan, v)) for v, (begin, end) in task.alive.items()
+                                             if begin <= i <= end) for i in range(last + 1)]
+
+
+def test_what_costs_more_than_is_wanted_is_not_found():
+    problem = Problem([2])
+    problem.add([0], [3.0, 4.0])
+    problem.add([], 10.0)                   # what elimination leaves
+    assert integer.solve(problem, below=13.5) == ({0: 0}, pytest.approx(13.0))
+    assert integer.solve(problem, below=12.5) == (None, np.inf)
+
+
+def test_rank_0_searches_and_its_error_is_everybodys():
+    def program():
+        ms.init()
+
+        def make():
+            assert ms.get_rank() == 0
+            raise ValueError("no plan")
+        with pytest.raises(ValueError, match="no plan"):
+            agreed(Graph(), {}, make)
+        return True
+    assert run_ranks(program, 3) == [True] * 3

@@ -117,8 +117,9 @@ class Found:
         for node in sorted(spent, key=spent.get, reverse=True)[:most]:
             other = self.next_best(node)
             causes = ", ".join(f"{n} {op}" for op, n in self.collectives(node).items())
+            moving = duration(spent[node] - compute[node]) + (f" ({causes})" if causes else "")
             lines.append(f"{node.op.name}{' of ' + node.scope if node.scope else ''} {self.strategy(node)}: "
-                         f"{duration(compute[node])} + {duration(spent[node] - compute[node])}" + (f" ({causes})" if causes else "")
+                         f"{duration(compute[node])} + {moving}"
                          + (f"; next best {other[0]}: {duration(other[1])} a step" if other else ""))
         return "\n".join(lines)
 
