@@ -206,7 +206,7 @@ def test_a_plan_that_costs_more_than_data_parallel_is_not_taken(monkeypatch):
 
 def test_limits_at_one_moment_after_the_other_lead_to_the_same_plan(monkeypatch):
     task = deep(3)
-    limit = search(task, "ilp").memory * 2 // 3
+    limit = search(task, "ilp").memory * 2 // 5
     expected = search(task, "ilp", limit)
     def peaks(self, plan, limit):
         most, at = self.peak(plan)
@@ -246,7 +246,7 @@ def test_what_costs_more_than_is_wanted_is_not_found():
     problem.add([0], [3.0, 4.0])
     problem.add([], 10.0)                   # what elimination leaves
     assert integer.solve(problem, below=13.5) == ({0: 0}, pytest.approx(13.0))
-    assert integer.solve(problem, below=12.5) == (None, np.inf)
+    assert integer.solve(problem, below=12.5) == (None, pytest.approx(13.0))
 
 
 def test_rank_0_searches_and_its_error_is_everybodys():

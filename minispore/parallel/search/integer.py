@@ -23,8 +23,8 @@ class Limit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """choice: {variable: choice}, None where no decision keeps the limits (or none was found in time: then `bound` is finite);
-    bound: no decision that keeps them costs less."""
+    """choice: {variable: choice}, None where no decision keeps the limits (or none was found in time, or is below what it should
+    be: then `bound` isn't infinite); bound: no decision that keeps them costs less."""
     choice: dict[int, int] | None
     bound: float
 
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0, gap: float = 0.0,
           peak: Sequence[Row] = (), below: float = np.inf) -> Answer:
     """The best decision of the variables that have tables or amounts. seconds: when to stop; gap: the relative distance from
-    the bound that is good enough. below: decisions that cost more aren't wanted. peak: with it, the largest sum of these amounts
+    the bound that is good enough. below: nothing is looked for, if all decisions cost as much. peak: with it, the largest sum of these amounts
     is made small, whatever the tables cost (infinite ones stay forbidden).
 
     >>> p = Problem([2, 2])
@@ -60,10 +60,6 @@ def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0,
         whole = max(lim.most, 1e-30)
         rows.limit({v: a / whole for v, a in lim.amounts.items()}, lim.most / whole)
     n = len(cost)
-    if np.isfinite(below):
-        some = np.flatnonzero(cost)
-        rows.row(dict(zip(some.tolist(), cost[some].tolist(), strict=True)), -np.inf,
-                 (below - float(problem.tables.get((), 0.0))) / scale)
     upper = np.ones(n)
     upper[rows.forbidden] = 0
     if peak:
@@ -74,8 +70,12 @@ def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0,
     matrix = csr_array((rows.entries, (rows.at, rows.column)), shape=(len(rows.low), n))
     integer = np.zeros(n)
     integer[:rows.binaries] = 1
-    found = milp(cost, integrality=integer, bounds=Bounds(0, upper), constraints=LinearConstraint(matrix, rows.low, rows.high),
-                 options={"time_limit": seconds, "mip_rel_gap": gap})
+    program = {"bounds": Bounds(0, upper), "constraints": LinearConstraint(matrix, rows.low, rows.high)}
+    if np.isfinite(below):                  # mostly the relaxation tells, in a small part of the time
+        relaxed = milp(cost, options={"time_limit": seconds}, **program)
+        if relaxed.status == 0 and relaxed.fun * scale + sure >= below:
+            return Answer(None, relaxed.fun * scale + sure)
+    found = milp(cost, integrality=integer, options={"time_limit": seconds, "mip_rel_gap": gap}, **program)
     bound = -np.inf if found.mip_dual_bound is None else found.mip_dual_bound * (top if peak else scale) + sure
     if found.x is None:
         return Answer(None, np.inf if found.status == 2 else bound)

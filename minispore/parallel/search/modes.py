@@ -72,10 +72,8 @@ def optimum(space: Space, limit: int | None, seconds: float, below: float) -> Pr
     while True:
         choice, bound = integer.decide(space.problem, limits, seconds=max(deadline - time.monotonic(), 1.0),
                                        gap=CLOSE if limits else 0.0, below=below)
-        if choice is None and isfinite(below):
-            return Proposal(None, min(bound, below))
         if choice is None:
-            return Proposal(None, bound, least(space, limits) if limits else None)
+            return Proposal(None, bound, least(space, limits) if limits and not isfinite(below) else None)
         plan = space.plan(choice)
         peaks = [] if limit is None else task.peaks(plan, limit)
         if not peaks or time.monotonic() > deadline:
