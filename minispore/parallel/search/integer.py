@@ -32,8 +32,8 @@ class Answer(NamedTuple):
 def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0, gap: float = 0.0,
           peak: Sequence[Row] = (), below: float = np.inf) -> Answer:
     """The best decision of the variables that have tables or amounts. seconds: when to stop; gap: the relative distance from
-    the bound that is good enough. below: nothing is looked for, if all decisions cost as much. peak: with it, the largest sum of these
-    amounts is made small, whatever the tables cost (infinite ones stay forbidden).
+    the bound that is good enough. below: nothing is looked for, if all decisions cost as much. peak: with it, the largest sum
+    of these amounts is made small, whatever the tables cost (infinite ones stay forbidden).
 
     >>> p = Problem([2, 2])
     >>> p.add((0, 1), [[0.0, 1.0], [2.0, 9.0]])
