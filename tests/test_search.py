@@ -194,6 +194,19 @@ def test_equal_layers_make_one_choice_and_count_as_often_as_they_are():
     assert len(set(alike(task)[0].values())) < len(task.graph.nodes) == len(set(alike(task, None)[0].values()))
 
 
+@pytest.mark.parametrize("network, colours", [
+    (lambda x, p, q: (ops.MatMul()(x, p), ops.MatMul()(x, q)), 1),
+    (lambda x, p, q: (ops.MatMul()(x, p), ops.MatMul(transpose_b=True)(x, q)), 2),                      # another attribute
+    (lambda x, p, q: (ops.MatMul()(ops.relu(x), p), ops.MatMul()(ops.tanh(x), q)), 2),                  # another maker
+    (lambda x, p, q: (ops.relu(ops.MatMul()(x, p)), ops.tanh(ops.MatMul()(x, q))), 2),                  # another reader
+    (lambda x, p, q: (ops.exp(ops.relu(ops.MatMul()(x, p))), ops.sin(ops.relu(ops.MatMul()(x, q)))), 2),    # farther away
+    (lambda x, p, q: (ops.dropout(x, 0.5), ops.dropout(x, 0.5)), 1)])                                   # other random numbers
+def test_what_looks_alike_has_one_colour(network, colours):
+    p, q = (Parameter(np.zeros((8, 8), np.float32), name=name) for name in "pq")
+    task = task_of(lambda x: network(x, p, q), [zeros(8, 8)], 2)
+    assert len({colour for node, colour in alike(task)[0].items() if node.op.fresh or node.op.name == "MatMul"}) == colours
+
+
 def test_a_plan_that_costs_more_than_data_parallel_is_not_taken(monkeypatch):
     task = deep(2)
     rows = {v: [TensorLayout(((0, 1), ()))] for v in task.graph.parameters.values() if v.shape == (64, 64)}
