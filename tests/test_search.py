@@ -1,4 +1,6 @@
 """Search: every mode against trying all plans, the plans' structure where the answer is known, memory limits, explanations."""
+from itertools import pairwise, product
+
 import numpy as np
 import pytest
 from search_graphs import brute_force, random_task, task_of
@@ -10,10 +12,11 @@ from minispore.lab import run_ranks
 from minispore.parallel import compile
 from minispore.parallel.complete import Completion
 from minispore.parallel.layout import TensorLayout
-from minispore.parallel.search import Task, eliminate, integer, modes, search
+from minispore.parallel.search import Task, eliminate, integer, modes, optimum, search
 from minispore.parallel.search.agree import agreed
 from minispore.parallel.search.alike import alike
 from minispore.parallel.search.choices import Space
+from minispore.parallel.search.messages import Messages
 from minispore.parallel.search.modes import MODES, spaces
 from minispore.parallel.search.problem import Problem
 from minispore.parallel.search.task import kept_in
@@ -231,6 +234,7 @@ def test_limits_at_one_moment_after_the_other_lead_to_the_same_plan(monkeypatch)
         return decide(problem, some, **options)
     monkeypatch.setattr(Task, "peaks", peaks)
     monkeypatch.setattr(integer, "decide", noted)
+    monkeypatch.setattr(optimum, "PRICINGS", 0)
     one = search(task, "ilp", limit, seconds=20)
     assert one.memory <= limit and one.seconds == pytest.approx(expected.seconds, rel=2e-3)
     assert limits == list(range(len(limits)))           # one more each time, and none forgotten
@@ -254,12 +258,52 @@ def test_values_are_alive_from_the_node_that_makes_them_to_the_last_that_reads_t
                                              if begin <= i <= end) for i in range(last + 1)]
 
 
-def test_what_costs_more_than_is_wanted_is_not_found():
-    problem = Problem([2])
-    problem.add([0], [3.0, 4.0])
-    problem.add([], 10.0)                   # what elimination leaves
-    assert integer.solve(problem, below=13.5) == ({0: 0}, pytest.approx(13.0))
-    assert integer.solve(problem, below=12.5) == (None, pytest.approx(13.0))
+def random_problem(rng, chain=False) -> Problem:
+    """A few variables with tables of one and two of them, some entries forbidden."""
+    problem = Problem([int(n) for n in rng.integers(1, 5, rng.integers(2, 7))])
+    n = len(problem.sizes)
+    for a in range(n):
+        problem.add([a], rng.random(problem.sizes[a]))
+        for b in range(a + 1, n):
+            if b == a + 1 if chain else rng.random() < 0.5:
+                costs = rng.random((problem.sizes[a], problem.sizes[b])) * 2
+                problem.add([a, b], np.where(rng.random(costs.shape) < 0.1, np.inf, costs))
+    problem.add([], float(rng.random()))
+    return problem
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_messages_bound_rises_to_what_the_best_decision_costs_and_not_above(seed):
+    problem = random_problem(np.random.default_rng(seed), chain=seed % 2)
+    totals = {choice: problem.total(choice) for choice in product(*map(range, problem.sizes))}
+    best = min(totals.values())
+    messages, bounds = Messages(problem), []
+    for _ in range(60):
+        bounds.append(messages.bound)
+        choice = messages.sweep()
+        assert sum(problem.total(choice) == t for t in totals.values())      # it's a decision, whatever it costs
+        moved = sum(costs[choice[v]] for v, costs in enumerate(messages.one)) + messages.sure
+        moved += sum(costs[choice[a], choice[b]] for (a, b), costs in messages.two.items())
+        assert moved == pytest.approx(totals[tuple(choice)])                 # costs move, totals don't change
+    if best == np.inf:
+        assert messages.bound == np.inf
+        return
+    assert all(a <= b + 1e-12 for a, b in pairwise(bounds)) and bounds[-1] <= best + 1e-9
+    if seed % 2:
+        assert bounds[-1] == pytest.approx(best) == totals[tuple(choice)]
+    over = totals[tuple(choice)] - messages.bound
+    near = messages.near(over + 1e-9)
+    for other, total in totals.items():
+        assert total > totals[tuple(choice)] or all(c in some for c, some in zip(other, near, strict=True))
+    assert problem.only(near).total([0] * len(near)) == pytest.approx(problem.total([some[0] for some in near]))
+
+
+def test_a_grouping_whose_bound_is_no_lower_is_left_alone():
+    space = spaces(deep(3))[0]
+    best = optimum.optimum(space, None, 20.0)
+    assert best.bound == pytest.approx(space.task.seconds(best.plan))
+    other = optimum.optimum(space, None, 20.0, below=best.bound * 0.99)
+    assert other.plan is None and best.bound * 0.9 < other.bound <= best.bound * (1 + 1e-9)
 
 
 def test_rank_0_searches_and_its_error_is_everybodys():

@@ -205,6 +205,19 @@ class Space:
                 out[mine] = out.get(mine, 0.0) + np.array([self.task.bytes(v, lay) for lay in lies], float)
         return out
 
+    def least(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """(for each variable the choices with which each of its values is as small as any makes it, bytes at each moment of the
+        program if all of them are)."""
+        kept = [np.arange(len(choices)) for choices in self.variables]
+        change = np.zeros(len(self.task.graph.nodes) + 2, np.int64)
+        for v, (begin, end) in self.task.alive.items():
+            mine, lies = self.place(v)
+            size = np.array([self.task.bytes(v, lay) for lay in lies])
+            kept[mine] = kept[mine][size[kept[mine]] == size.min()]
+            change[begin] += size.min()
+            change[end + 1] -= size.min()
+        return kept, change.cumsum()[:-1]
+
     def plan(self, choice: Sequence[int]) -> Plan:
         """The plan of a decision."""
         task = self.task

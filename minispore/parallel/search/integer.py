@@ -23,17 +23,17 @@ class Limit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """choice: {variable: choice}, None where no decision keeps the limits (or none was found in time, or is below what it should
-    be: then `bound` isn't infinite); bound: no decision that keeps them costs less."""
+    """choice: {variable: choice}, None where no decision keeps the limits (or none was found in time: then `bound` isn't
+    infinite); bound: no decision that keeps them costs less."""
     choice: dict[int, int] | None
     bound: float
 
 
 def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0, gap: float = 0.0,
-          peak: Sequence[Row] = (), below: float = np.inf) -> Answer:
+          peak: Sequence[Row] = ()) -> Answer:
     """The best decision of the variables that have tables or amounts. seconds: when to stop; gap: the relative distance from
-    the bound that is good enough. below: nothing is looked for, if all decisions cost as much. peak: with it, the largest sum
-    of these amounts is made small, whatever the tables cost (infinite ones stay forbidden).
+    the bound that is good enough. peak: with it, the largest sum of these amounts is made small, whatever the tables cost
+    (infinite ones stay forbidden).
 
     >>> p = Problem([2, 2])
     >>> p.add((0, 1), [[0.0, 1.0], [2.0, 9.0]])
@@ -70,12 +70,8 @@ def solve(problem: Problem, limits: Sequence[Limit] = (), seconds: float = 60.0,
     matrix = csr_array((rows.entries, (rows.at, rows.column)), shape=(len(rows.low), n))
     integer = np.zeros(n)
     integer[:rows.binaries] = 1
-    program = {"bounds": Bounds(0, upper), "constraints": LinearConstraint(matrix, rows.low, rows.high)}
-    if np.isfinite(below):                  # mostly the relaxation tells, in a small part of the time
-        relaxed = milp(cost, options={"time_limit": seconds}, **program)
-        if relaxed.status == 0 and relaxed.fun * scale + sure >= below:
-            return Answer(None, relaxed.fun * scale + sure)
-    found = milp(cost, integrality=integer, options={"time_limit": seconds, "mip_rel_gap": gap}, **program)
+    found = milp(cost, integrality=integer, bounds=Bounds(0, upper), constraints=LinearConstraint(matrix, rows.low, rows.high),
+                 options={"time_limit": seconds, "mip_rel_gap": gap})
     bound = -np.inf if found.mip_dual_bound is None else found.mip_dual_bound * (top if peak else scale) + sure
     if found.x is None:
         return Answer(None, np.inf if found.status == 2 else bound)

@@ -5,27 +5,17 @@ No mode's plan costs more than data parallel, where that fits the memory and no 
 import time
 from collections.abc import Callable
 from math import inf, isfinite
-from typing import NamedTuple
 
-from minispore.parallel.complete import Plan
-from minispore.parallel.search import eliminate, integer
+from minispore.parallel.search import eliminate
 from minispore.parallel.search.alike import ROUNDS, alike
 from minispore.parallel.search.choices import Space, groupings
 from minispore.parallel.search.explain import Found
 from minispore.parallel.search.halving import halve
+from minispore.parallel.search.optimum import Proposal, optimum, smallest
 from minispore.parallel.search.task import Task
 
 FEW_NODES = 150             # of a graph whose nodes all decide for themselves
 FEW_CHOOSERS = 40           # nodes, or colours of nodes, that consider three groups of axes; more of them two
-CLOSE = 1e-3                # relative distance from the bound that is near enough under a memory limit
-
-
-class Proposal(NamedTuple):
-    """A plan, what no plan of the same choices can cost less than (None: not known), and what no plan can need less memory than
-    (where the limit can't be kept)."""
-    plan: Plan | None
-    bound: float | None = None
-    smallest: int | None = None
 
 
 def propagate(task: Task, limit: int | None, deadline: float) -> Proposal:
@@ -52,47 +42,14 @@ def ilp(task: Task, limit: int | None, deadline: float) -> Proposal:
     """The optimum for each grouping of the mesh's axes, under the memory limit; the best of them."""
     every = spaces(task)
     every.sort(key=lambda space: max(task.mesh.count(group) for group in space.groups))     # even groups are often the best
-    answers, best, least_seconds = [], None, inf
+    bounds, best, least = [], None, inf
     for i, space in enumerate(every):
-        share = max(deadline - time.monotonic(), 1.0) / (len(every) - i)
-        answers.append(optimum(space, limit, share, least_seconds))
-        if answers[-1].plan is not None and task.seconds(answers[-1].plan) < least_seconds:
-            best, least_seconds = answers[-1].plan, task.seconds(answers[-1].plan)
-    bound = min(a.bound for a in answers)
-    if best is not None:
-        return Proposal(best, bound)
-    return Proposal(None, bound, min((a.smallest for a in answers if a.smallest is not None), default=None))
-
-
-def optimum(space: Space, limit: int | None, seconds: float, below: float) -> Proposal:
-    """One grouping's optimum, if it costs no more than `below`, what another grouping's does. The memory at a moment of the
-    program is demanded once a plan has broken the limit there: of the many moments few matter."""
-    task, deadline = space.task, time.monotonic() + seconds
-    limits: list[integer.Limit] = []
-    while True:
-        choice, bound = integer.decide(space.problem, limits, seconds=max(deadline - time.monotonic(), 1.0),
-                                       gap=CLOSE if limits else 0.0, below=below)
-        if choice is None:
-            return Proposal(None, bound, least(space, limits) if limits and not isfinite(below) else None)
-        plan = space.plan(choice)
-        peaks = [] if limit is None else task.peaks(plan, limit)
-        if not peaks or time.monotonic() > deadline:
-            return Proposal(None if peaks else plan, bound)
-        limits += [integer.Limit(space.amounts(at), float(limit)) for at in peaks]
-
-
-def least(space: Space, limits: list[integer.Limit], seconds: float = 20.0) -> int | None:
-    """The smallest peak that was found, in bytes."""
-    rows, deadline, best = [lim.amounts for lim in limits], time.monotonic() + seconds, None
-    while True:
-        choice, bound = integer.decide(space.problem, peak=rows, seconds=max(deadline - time.monotonic(), 1.0))
-        if choice is None:
-            return best
-        plan = space.plan(choice)
-        best = min(space.task.peak(plan)[0], best or inf)
-        if best <= bound * (1 + 1e-6) or time.monotonic() > deadline:
-            return best
-        rows += [space.amounts(at) for at in space.task.peaks(plan, int(bound))]
+        left = max(deadline - time.monotonic(), 1.0)
+        plan, bound, _ = optimum(space, limit, left / min(len(every) - i, 2), least)
+        bounds.append(bound)
+        if plan is not None:
+            best, least = plan, task.seconds(plan)
+    return Proposal(best, min(bounds), None if best is not None or limit is None else smallest(every))
 
 
 MODES: dict[str, Callable[[Task, int | None, float], Proposal]] = {

@@ -43,6 +43,11 @@ class Problem:
         """What a decision costs."""
         return float(sum(costs[tuple(choice[v] for v in scope)] for scope, costs in self.tables.items()))
 
+    def only(self, choices: Sequence[np.ndarray]) -> "Problem":
+        """The same with some of each variable's choices."""
+        return Problem([len(some) for some in choices],
+                       {scope: costs[np.ix_(*(choices[v] for v in scope))] for scope, costs in self.tables.items()})
+
     def neighbours(self) -> dict[int, set[int]]:
         """For each variable those it shares a table with."""
         out: dict[int, set[int]] = {v: set() for v in range(len(self.sizes))}

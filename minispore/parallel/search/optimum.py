@@ -1,0 +1,133 @@
+"""The optimum of one grouping of the mesh's axes, under a memory limit where there is one.
+
+How much memory a moment of the program may take is a row of the integer program, demanded once a plan has broken it there: of the
+many moments few matter. Such rows tie all variables together, so that on a large graph the program alone doesn't end in time.
+Prices on memory untie them (Lagrange multipliers: Everett 1963, Held and Karp 1971): at any prices the messages' bound less what
+the limits are worth is a bound under the limits, and choices that look dear at good prices can be left aside at first.
+"""
+import time
+from collections.abc import Sequence
+from math import inf, isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from minispore.parallel.complete import Plan
+from minispore.parallel.search import integer
+from minispore.parallel.search.choices import Space
+from minispore.parallel.search.eliminate import descend
+from minispore.parallel.search.messages import Messages
+
+CLOSE = 1e-3                        # relative distance from the bound that is near enough under a memory limit
+SWEEPS, PRICINGS = 15, 40           # of messages, before and while prices are changed
+STEP, SLOWER = 0.05, 0.93           # the first change of a price, relative to the bound, and what each next is of the one before
+NEAR = 1e-5, 1e-4, inf              # relative to the bound: how dear choices are looked at, first, then, and at last
+Rows = dict[int, integer.Row]       # {moment: what choices take of the limit then}
+
+
+class Proposal(NamedTuple):
+    """A plan, what no plan of the same choices can cost less than (None: not known), and what no plan can need less memory than
+    (where the limit can't be kept)."""
+    plan: Plan | None
+    bound: float | None = None
+    smallest: int | None = None
+
+
+def optimum(space: Space, limit: int | None, seconds: float, below: float = inf) -> Proposal:
+    """The best plan of a grouping, unless another grouping's costs `below` and this one's bound is no lower."""
+    task, deadline = space.task, time.monotonic() + seconds
+    if limit is not None and limit < space.least()[1].max():
+        return Proposal(None, inf)
+    messages, rows, best = Messages(space.problem), {}, None
+    bound = raised(messages, space, limit, rows, deadline)
+    for near in NEAR if rows else NEAR[-1:]:
+        while bound < below * (1 - (CLOSE if rows else 0)) and (left := deadline - time.monotonic()) > 0:
+            kept = messages.near(inf if near == inf else near * messages.bound)      # the bound may be 0
+            choice, low = integer.decide(space.problem.only(kept), [integer.Limit(only(row, kept), 1.0) for row in rows.values()],
+                                         seconds=left if near == inf else left / 2, gap=CLOSE if rows else 0.0)
+            bound = max(bound, low) if near == inf else bound
+            if choice is None:
+                break
+            plan = space.plan([some[c] for some, c in zip(kept, choice, strict=True)])
+            broken = demand(space, plan, limit, rows)
+            if not broken:
+                if task.seconds(plan) < below:
+                    best, below = plan, task.seconds(plan)
+                break
+    return Proposal(best, bound)
+
+
+def raised(messages: Messages, space: Space, limit: int | None, rows: Rows, deadline: float) -> float:
+    """Raise the messages' bound, by prices on the memory of moments at which what looks best breaks the limit; these are added to
+    `rows`. The messages stay at the last prices."""
+    prices: dict[int, float] = {}
+    for _ in range(SWEEPS):
+        choice = messages.sweep()
+    best = messages.bound
+    for i in range(0 if limit is None else PRICINGS):
+        demand(space, space.plan(choice), limit, rows)
+        over = {at: sum(row[v][choice[v]] for v in row) - 1 for at, row in rows.items()}
+        most = max((abs(x) for at, x in over.items() if x > 0 or prices.get(at)), default=0.0)
+        if not most or not isfinite(best) or time.monotonic() > deadline:
+            break
+        for at, row in rows.items():
+            old = prices.get(at, 0.0)
+            prices[at] = max(old + STEP * SLOWER**i * best * over[at] / most, 0.0)
+            if prices[at] != old:
+                for v, amount in row.items():
+                    messages.add(v, (prices[at] - old) * amount)
+        for _ in range(3):
+            choice = messages.sweep()
+        best = max(best, messages.bound - sum(prices.values()))
+    return best
+
+
+def demand(space: Space, plan: Plan, limit: int | None, rows: Rows) -> bool:
+    """Whether a plan breaks the limit; the moments at which it does so most are added to the rows."""
+    peaks = [] if limit is None else space.task.peaks(plan, limit)
+    for at in peaks:
+        rows.setdefault(at, {v: amount / max(limit, 1) for v, amount in space.amounts(at).items()})
+    return bool(peaks)
+
+
+def only(row: integer.Row, kept: list[np.ndarray]) -> integer.Row:
+    return {v: amount[kept[v]] for v, amount in row.items()}
+
+
+def smallest(spaces: Sequence[Space], seconds: float = 20.0) -> int | None:
+    """The smallest peak of a plan that was found, in bytes."""
+    end, found = time.monotonic() + seconds, []
+    for i, space in enumerate(spaces):
+        found.append(_smallest(space, time.monotonic() + (end - time.monotonic()) / (len(spaces) - i)))
+    return min((peak for peak in found if peak is not None), default=None)
+
+
+def _smallest(space: Space, deadline: float) -> int | None:
+    """Mostly all values can lie as small as they get at once; where they can't, an integer program weighs them."""
+    task = space.task
+    kept, low = space.least()
+    best, moments = inf, {int(low.argmax())}
+    choice = _some(space, kept, deadline)
+    bound = low.max()
+    while choice is not None:
+        peak, at = task.peak(space.plan(choice))
+        best, moments = min(best, peak), moments | {at}
+        if best <= bound * (1 + 1e-6) or time.monotonic() > deadline:
+            break
+        choice, bound = integer.decide(space.problem, peak=[space.amounts(at) for at in sorted(moments)],
+                                       seconds=max(deadline - time.monotonic(), 1.0))
+    return None if best == inf else best
+
+
+def _some(space: Space, kept: list[np.ndarray], deadline: float) -> list[int] | None:
+    """A decision among some choices, or among all, if these don't go together."""
+    for some in (kept, [np.arange(size) for size in space.problem.sizes]):
+        if all(map(len, some)):
+            part = space.problem.only(some)
+            messages = Messages(part)
+            choice = descend(part, [messages.sweep() for _ in range(SWEEPS)][-1])
+            if not isfinite(part.total(choice)):
+                choice, _ = integer.decide(part, seconds=max(deadline - time.monotonic(), 1.0))
+            if choice is not None:
+                return [int(which[c]) for which, c in zip(some, choice, strict=True)]
+    return None
