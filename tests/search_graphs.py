@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from minispore import Parameter, Tensor, ops
+from minispore import Parameter, Tensor, nn, ops
 from minispore.common.tree import flatten
 from minispore.graph.compile import is_input, trace
 from minispore.graph.passes import simplify
@@ -61,6 +61,15 @@ def random_task(rng: np.random.Generator, devices: int, most: int) -> Task:
     return task_of(network, [x], devices, pick(("a100", "ascend910", "cpu")))
 
 
+def training(net, loss=None):
+    """A training step of a network."""
+    return nn.TrainOneStepCell(nn.WithLossCell(net, loss or nn.MSELoss()), nn.Momentum(net.trainable_params(), 0.1, 0.9))
+
+
+def zeros(*shape, dtype=np.float32):
+    return Tensor(np.zeros(shape, dtype))
+
+
 def brute_force(problem, most=40_000_000) -> float | None:
     """The least total of all decisions, each of them looked at; None if there are more than `most`."""
     sizes = problem.sizes
@@ -69,15 +78,18 @@ def brute_force(problem, most=40_000_000) -> float | None:
     outer = 0
     while prod(sizes[outer:]) > 2_000_000:
         outer += 1
-    best = np.inf
-    for fixed in product(*map(range, sizes[:outer])):
-        total = np.zeros(sizes[outer:])
-        for scope, costs in problem.tables.items():
-            part = costs[tuple(fixed[v] if v < outer else slice(None) for v in scope)]
-            inner = [v - outer for v in scope if v >= outer]
-            shape = [1] * len(total.shape)
-            for v, n in zip(inner, np.shape(part), strict=True):
-                shape[v] = n
-            total = total + np.reshape(part, shape)
-        best = min(best, float(total.min()))
-    return best
+    return min(float(totals(problem.tables, sizes, fixed).min()) for fixed in product(*map(range, sizes[:outer])))
+
+
+def totals(tables, sizes, fixed=()) -> np.ndarray:
+    """What all decisions cost, an array with a dim for each variable but the first, which are fixed."""
+    outer = len(fixed)
+    total = np.zeros(sizes[outer:])
+    for scope, costs in tables.items():
+        part = costs[tuple(fixed[v] if v < outer else slice(None) for v in scope)]
+        inner = [v - outer for v in scope if v >= outer]
+        shape = [1] * len(total.shape)
+        for v, n in zip(inner, np.shape(part), strict=True):
+            shape[v] = n
+        total = total + np.reshape(part, shape)
+    return total

@@ -1,9 +1,10 @@
 """Search: every mode against trying all plans, the plans' structure where the answer is known, memory limits, explanations."""
 from itertools import pairwise, product
+from math import prod
 
 import numpy as np
 import pytest
-from search_graphs import brute_force, random_task, task_of
+from search_graphs import brute_force, random_task, task_of, totals, training, zeros
 
 import minispore as ms
 from minispore import Parameter, Tensor, nn, ops
@@ -48,61 +49,26 @@ def test_ilp_and_dynamic_programming_find_the_best_of_all_plans(n):
         assert found.seconds <= task.seconds(found.data_parallel) * (1 + 1e-12)
 
 
-def training(net, loss=None):
-    """A training step of a network."""
-    return nn.TrainOneStepCell(nn.WithLossCell(net, loss or nn.MSELoss()), nn.Momentum(net.trainable_params(), 0.1, 0.9))
-
-
-def zeros(*shape, dtype=np.float32):
-    return Tensor(np.zeros(shape, dtype))
-
-
-def splits(program, op: str) -> list[tuple]:
-    """The strategies that were chosen for the ops of a kind."""
-    return [program.plan.strategy(n) for n in program.logical.nodes if n.op.name == op]
-
-
-@pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "ilp"])
-def test_a_wide_mlp_with_a_small_batch_is_split_by_tensors(mode):
-    net = nn.SequentialCell(nn.Dense(64, 4096), nn.ReLU(), nn.Dense(4096, 4096), nn.ReLU(), nn.Dense(4096, 8))
-    program = compile(training(net), zeros(8, 64), zeros(8, 8), device_num=4, parallel_mode="auto_parallel", search_mode=mode,
-                      cluster="a100")
-    forward = splits(program, "MatMul")[:3]
-    assert forward == [((1, 1), (4, 1)), ((1, 4), (1, 4)), ((1, 1), (1, 1))]    # by columns, by rows, the small one not at all
-    assert dict(program.collectives) == {"AllReduce": 1}
-    assert program.plan.seconds < program.plan.task.seconds(program.plan.data_parallel) / 2
-
-
-@pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "ilp"])
-def test_a_convolutional_net_with_a_large_batch_is_data_parallel(mode):
-    net = nn.SequentialCell(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(), nn.Dense(65536, 4))
-    program = compile(training(net), zeros(1024, 3, 32, 32), zeros(1024, 4), device_num=4, parallel_mode="auto_parallel",
-                      search_mode=mode, cluster="a100")
-    assert {x for x, _ in splits(program, "Conv2D")} == {(4, 1, 1, 1)}
-    assert program.parameters == {}
-
-
-class Words(nn.Cell):
-    """A large table, in which words are looked up and to which what is made of them is compared."""
-
-    def __init__(self, rows, width):
-        super().__init__()
-        self.table = Parameter(np.zeros((rows, width), np.float32), name="table")
-        self.fc = nn.Dense(width, width)
-
-    def construct(self, ids):
-        h = ops.relu(self.fc(ops.ReduceMean()(ops.Gather()(self.table, ids, 0), 1)))
-        return ops.MatMul(transpose_b=True)(h, self.table)
-
-
-@pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "ilp"])
-def test_a_large_embedding_is_split_by_words(mode):
-    step = training(Words(50_000, 64), nn.CrossEntropyLoss())
-    program = compile(step, zeros(256, 4, dtype=np.int32), zeros(256, dtype=np.int32), device_num=4,
-                      parallel_mode="auto_parallel", search_mode=mode, cluster="a100")
-    assert program.parameters["table"].local_shape == (12_500, 64)
-    assert program.parameters["moments.table"].local_shape == (12_500, 64)
-    assert splits(program, "Gather")[0][0] == (4, 1)
+@pytest.mark.parametrize("n", range(20))
+def test_ilp_finds_the_best_of_the_plans_that_keep_a_memory_limit(n):
+    rng = np.random.default_rng(n)
+    while True:
+        task = random_task(rng, 4, 3)
+        space, = spaces(task)
+        if prod(space.problem.sizes) < 200_000:
+            break
+    sizes = space.problem.sizes
+    seconds = totals(space.problem.tables, sizes)
+    peak = np.max([totals({(v,): amount for v, amount in space.amounts(at).items()}, sizes)
+                   for at in range(len(task.graph.nodes) + 1)], axis=0)
+    possible = np.unique(peak[np.isfinite(seconds)])
+    for limit in {possible[0], possible[len(possible) // 2]}:
+        best = seconds[peak <= limit].min()
+        found = optimum.optimum(space, int(limit), 20.0)
+        assert task.peak(found.plan)[0] <= limit
+        assert found.bound <= best * (1 + 1e-9) and task.seconds(found.plan) <= best * (1 + 2e-3)
+    assert optimum.optimum(space, int(possible[0]) - 1, 20.0) == (None, np.inf, None)
+    assert optimum.smallest([space]) == possible[0]
 
 
 @pytest.mark.parametrize("mode", MODES)
