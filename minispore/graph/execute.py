@@ -23,10 +23,7 @@ class Program:
         self.layouts = layouts or [None] * len(graph.outputs)
         self.fresh = any(n.op.fresh for n in graph.nodes)       # random numbers are drawn
         self.parameters: list[Parameter] = list(dict.fromkeys([*graph.parameters, *graph.assigned]))
-        owned = {v for n in graph.nodes for v in n.outs} | set(graph.inputs)
-        self.root = memory.roots(graph, lambda v: v in owned)
-        self.in_place = memory.in_place(graph, self.root)
-        self.plan = memory.plan(graph, self.root, {graph.assigned[p] for p in self.in_place})
+        self.root, self.in_place, self.plan = memory.places(graph)
         self.placed = [p._layout for p in self.parameters]
         self.allocate()
         self.prepare()

@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,22 @@ def in_place(graph: Graph, root: dict[Value, Value]) -> set:
                 and list(graph.assigned.values()).count(v) == 1:
             out.add(p)
     return out
+
+
+class Places(NamedTuple):
+    """Where the values of a program lie that is to run (after `overlap`). root: see roots; in_place: see in_place; plan: of the
+    arena, which holds what the program makes; parameters and inputs have arrays of their own."""
+    root: dict[Value, Value]
+    in_place: set
+    plan: Plan
+
+
+def places(graph: Graph) -> Places:
+    """Memory for a program."""
+    owned = {v for n in graph.nodes for v in n.outs} | set(graph.inputs)
+    root = roots(graph, lambda v: v in owned)
+    written = in_place(graph, root)
+    return Places(root, written, plan(graph, root, {graph.assigned[p] for p in written}))
 
 
 def plan(graph: Graph, root: dict[Value, Value], elsewhere=frozenset()) -> Plan:
@@ -90,6 +107,13 @@ def _end(v: Value, inherited: dict[Value, Value]) -> Value:
     while v in inherited:
         v = inherited[v]
     return v
+
+
+def taken(graph: Graph) -> dict[str, int]:
+    """Bytes that a program takes which is to run (after `overlap`), by what for, and in all."""
+    out = {"parameters": sum(prod(v.shape) * v.dtype.itemsize for v in graph.parameters.values()),
+           "inputs": sum(prod(v.shape) * v.dtype.itemsize for v in graph.inputs), "intermediate": places(graph).plan.size}
+    return out | {"total": sum(out.values())}
 
 
 def bytes_of(v: Value) -> int:

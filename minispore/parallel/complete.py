@@ -28,7 +28,9 @@ class Plan:
     want: dict[Node, list[TensorLayout]] = field(default_factory=dict)      # layouts its inputs must have
     layout: dict[Value, TensorLayout] = field(default_factory=dict)         # in which a value is made, or stored
     settle: dict[Value, TensorLayout] = field(default_factory=dict)         # to which it is brought at once
+    apart: frozenset[Value] = frozenset()                                   # what is moved anew for each use
     found: object = None                                                    # how it was searched (search/explain.py)
+    memory: int | None = None                                               # bytes of a rank's program, once measured
 
 
 class Completion:
@@ -41,8 +43,8 @@ class Completion:
 
     def __init__(self, graph: Graph, mesh: Mesh, rules: dict[Node, Rule], given=None, checks=None, apart=(),
                  lazy=True, settle=True, hints=True, thrift=True):
-        self.graph, self.mesh, self.plan = graph, mesh, Plan(mesh, rules)
-        self.checks, self.apart = checks or {}, set(apart)
+        self.graph, self.mesh, self.plan = graph, mesh, Plan(mesh, rules, apart=frozenset(apart))
+        self.checks, self.apart = checks or {}, self.plan.apart
         self.lazy, self.settling, self.hints, self.thrifty = lazy, settle, hints, thrift
         self.users = Counter(v for node in graph.nodes for v in node.ins) + Counter(graph.results())
         self.results = set(graph.results())

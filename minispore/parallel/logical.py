@@ -17,7 +17,7 @@ from minispore.ops.control import Identity
 from minispore.ops.elementwise import Cast
 from minispore.ops.primitive import Primitive
 from minispore.ops.rule import Rule, bind
-from minispore.parallel.complete import Completion
+from minispore.parallel.complete import Completion, Plan
 from minispore.parallel.layout import TensorLayout, fits_shape, whole
 from minispore.parallel.legality import Check, layouts_of_input
 from minispore.parallel.mesh import Mesh
@@ -34,7 +34,8 @@ def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout
     given: layouts in which inputs and parameters exist, the stored one first. leave(value, as it is made): the layout in
     which an output leaves; gradients and new values of parameters leave in that of what they belong to. sharding: how
     optimizer states are shared out. preferred: layouts of parameters of which no strategy says anything. choose: makes the plan
-    in the place of completion (search/task.py says of what). switches: see Completion.
+    in the place of completion (search/task.py says of what; `draft`: only to see how optimizer states can be shared out).
+    switches: see Completion.
     """
     inherit(graph)
     rules = {node: rule_of(node) for node in graph.nodes}
@@ -45,17 +46,22 @@ def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout
     used = {v: layouts for v, layouts in given.items() if v not in stored}
     goal = goals(graph)
 
-    def complete(given, apart=()):
+    def complete(given, apart, draft):
         if choose is not None:
-            return choose(graph, mesh, rules, given, checks, goal, leave, apart)
+            return choose(graph, mesh, rules, given, checks, goal, leave, apart, draft)
         return Completion(graph, mesh, rules, given, checks, apart, **switches).run()
-    plan = complete({**asked, **used})
+    plan = complete({**asked, **used}, apart, sharding is not None)
     if sharding is not None:
         shared, apart = share_out(graph, mesh, plan.layout, sharding)
-        plan = complete({**asked, **shared, **given}, apart)
-    belonging = leaving(goal, plan)
+        plan = complete({**asked, **shared, **given}, apart, False)
+    return cut_by(graph, plan, goal, leave)
+
+
+def cut_by(graph: Graph, plan: Plan, goal: dict[Value, Value | TensorLayout],
+           leave: Callable[[Value, TensorLayout], TensorLayout]) -> Partitioned:
+    """The graph cut as a plan says; the other arguments as in Task (search/task.py)."""
     made = {v: plan.settle.get(v, plan.layout[v]).reduced() for v in graph.outputs}
-    return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **belonging}, apart)
+    return partition(graph, plan, {**{v: leave(v, layout) for v, layout in made.items()}, **leaving(goal, plan)})
 
 
 def inherit(graph: Graph) -> None:
@@ -80,7 +86,7 @@ def goals(graph: Graph) -> dict[Value, Value | TensorLayout]:
     return out
 
 
-def leaving(goal: dict[Value, Value | TensorLayout], plan) -> dict[Value, TensorLayout]:
+def leaving(goal: dict[Value, Value | TensorLayout], plan: Plan) -> dict[Value, TensorLayout]:
     """The layouts in which results with a goal leave."""
     return {v: plan.layout[where] if isinstance(where, Value) else where for v, where in goal.items()}
 

@@ -104,9 +104,9 @@ class Partitioned:
         return new
 
 
-def partition(graph: Graph, plan: Plan, finals: dict[Value, TensorLayout], apart=()) -> Partitioned:
-    """Cut a completed graph. finals: the layout in which a result leaves the program; apart: see Completion."""
-    cut, mesh, apart = Partitioned(graph, plan), plan.mesh, set(apart)
+def partition(graph: Graph, plan: Plan, finals: dict[Value, TensorLayout]) -> Partitioned:
+    """Cut a completed graph. finals: the layout in which a result leaves the program."""
+    cut, mesh, apart = Partitioned(graph, plan), plan.mesh, plan.apart
     have: dict[Value, list[TensorLayout]] = {}
     uses = count(1)
 

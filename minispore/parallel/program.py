@@ -10,15 +10,17 @@ from minispore.common.errors import warn
 from minispore.common.parameter import Parameter
 from minispore.common.state import current
 from minispore.common.tensor import Tensor
+from minispore.graph import memory
 from minispore.graph.execute import Program
 from minispore.graph.ir import Graph, Value
+from minispore.graph.overlap import overlap
 from minispore.ops.random import Random
 from minispore.parallel import feeding
 from minispore.parallel.complete import Plan
 from minispore.parallel.cost import cluster_of
 from minispore.parallel.fusion import fuse
 from minispore.parallel.layout import TensorLayout, whole
-from minispore.parallel.logical import compile_graph, rows, stored_layout
+from minispore.parallel.logical import compile_graph, cut_by, rows, stored_layout
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.optimizer import Sharding
 from minispore.parallel.partition import Partitioned
@@ -70,14 +72,19 @@ class Compiler:
         fuse(cut, self.settings, bucketed(graph))
         return cut
 
-    def search(self, together: bool, graph, mesh, rules, given, checks, goal, leave, apart) -> Plan:
-        """The plan that auto parallel finds; together: on rank 0, for all ranks."""
+    def search(self, together: bool, graph, mesh, rules, given, checks, goal, leave, apart, draft: bool) -> Plan:
+        """The plan that auto parallel finds; together: on rank 0, for all ranks; draft: it needn't keep the memory limit."""
         from minispore.parallel.search import Task, search  # only wanted here
         from minispore.parallel.search.agree import agreed
 
+        def taken(plan: Plan) -> int:
+            cut = cut_by(graph, plan, goal, leave)
+            fuse(cut, self.settings, bucketed(graph))
+            return memory.taken(overlap(cut.for_rank(0)))["total"]
+
         def make() -> Plan:
-            task = Task(graph, mesh, cluster_of(self.cluster), rules, given, checks, goal, leave, frozenset(apart))
-            return search(task, self.settings["search_mode"], self.limit()).result()
+            task = Task(graph, mesh, cluster_of(self.cluster), rules, given, checks, goal, leave, frozenset(apart), taken)
+            return search(task, self.settings["search_mode"], None if draft else self.limit()).result()
         return agreed(graph, rules, make) if together else make()
 
     def limit(self) -> int | None:

@@ -1,7 +1,6 @@
 """A rank's program without a cluster: compiled for any number of devices, looked at, and run in lock-step."""
 from collections import Counter
 from collections.abc import Callable
-from math import prod
 
 import numpy as np
 
@@ -25,8 +24,8 @@ class LocalProgram:
     """What `compile` returns: the program of rank `global_rank` of `device_num`.
 
     graph: this rank's nodes on slices; parameters: {name: Placement} of those that lie in pieces; collectives: how many of
-    each kind a rank takes part in; sent_bytes: what it sends in one run; memory: bytes of its parameters, of the
-    intermediate results' arena, and of the two.
+    each kind a rank takes part in; sent_bytes: what it sends in one run; memory: bytes of its parameters, its inputs, the
+    intermediate results' arena, and of the three.
     """
 
     def __init__(self, shown: dict[str, str], logical: Graph, cut, global_rank: int):
@@ -59,10 +58,7 @@ class LocalProgram:
 
     @property
     def memory(self) -> dict[str, int]:
-        owned = {v for n in self.scheduled.nodes for v in n.outs} | set(self.scheduled.inputs)
-        arena = memory.plan(self.scheduled, memory.roots(self.scheduled, lambda v: v in owned)).size
-        held = sum(prod(v.shape) * v.dtype.itemsize for v in self.graph.parameters.values())
-        return {"parameters": held, "intermediate": arena, "total": held + arena}
+        return memory.taken(self.scheduled)
 
     def show(self, after: str = "local") -> str:
         """The program as text after a pass: "trace", "simplify", "complete" (a layout for every value), "partition" (the

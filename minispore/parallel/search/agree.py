@@ -39,18 +39,18 @@ def values(graph: Graph) -> list[Value]:
 def packed(graph: Graph, plan: Plan) -> tuple:
     """A plan without its graph."""
     every = values(graph)
-    return (plan.mesh, [(plan.assignment[n], plan.want[n]) for n in graph.nodes],
+    return (plan.mesh, [v in plan.apart for v in every], [(plan.assignment[n], plan.want[n]) for n in graph.nodes],
             [plan.layout.get(v) for v in every], [plan.settle.get(v) for v in every])
 
 
 def unpacked(graph: Graph, rules: dict[object, Rule], data: tuple) -> Plan:
     """The plan of this rank's graph that was packed so."""
-    mesh, nodes, layout, settle = data
+    mesh, apart, nodes, layout, settle = data
     every = values(graph)
     if (len(nodes), len(layout)) != (len(graph.nodes), len(every)):
         raise ValueError(f"rank {current().rank} has traced a program of {len(graph.nodes)} ops and {len(every)} values, rank 0 "
                          f"one of {len(nodes)} and {len(layout)}; in auto_parallel all ranks must run the same script")
-    plan = Plan(mesh, rules)
+    plan = Plan(mesh, rules, apart=frozenset(v for v, anew in zip(every, apart, strict=True) if anew))
     for node, (assignment, want) in zip(graph.nodes, nodes, strict=True):
         plan.assignment[node], plan.want[node] = assignment, want
     plan.layout = {v: lay for v, lay in zip(every, layout, strict=True) if lay is not None}

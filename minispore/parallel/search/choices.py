@@ -221,7 +221,7 @@ class Space:
     def plan(self, choice: Sequence[int]) -> Plan:
         """The plan of a decision."""
         task = self.task
-        plan = Plan(task.mesh, dict(task.rules))
+        plan = Plan(task.mesh, dict(task.rules), apart=task.apart)
         for node in task.graph.nodes:
             mine = self.of_node[self.node_colours[node]]
             c = self.variables[mine][choice[mine]]

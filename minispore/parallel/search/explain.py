@@ -43,10 +43,10 @@ class Found:
         """How far above the bound the plan may be, relative to it; 0 is proved to be the best."""
         return None if self.bound is None else max(self.seconds - self.bound, 0.0) / max(self.bound, 1e-30)
 
-    @property
+    @cached_property
     def memory(self) -> int:
-        """Most bytes a rank has alive at once: parameters, optimizer states, gradients, activations."""
-        return self.task.peak(self.plan)[0]
+        """Bytes a rank takes: parameters, optimizer states, gradients, activations, and the copies that moves make."""
+        return self.task.memory(self.plan)
 
     @cached_property
     def _parts(self):
@@ -111,7 +111,7 @@ class Found:
         if self.data_parallel is not None:
             other = self.task.seconds(self.data_parallel)
             lines.append(f"pure data parallel: {duration(other)}, {other / max(self.seconds, 1e-30):.2f} times as long, memory "
-                         f"{self.task.peak(self.data_parallel)[0]:,} bytes")
+                         f"{self.task.memory(self.data_parallel):,} bytes")
         lines.append("no bound is known" if self.bound is None else
                      f"no plan of these choices is below {duration(self.bound)}: at most {self.gap:.2%} above the best")
         for node in sorted(spent, key=spent.get, reverse=True)[:most]:

@@ -11,7 +11,7 @@ from minispore.parallel.search.alike import ROUNDS, alike
 from minispore.parallel.search.choices import Space, groupings
 from minispore.parallel.search.explain import Found
 from minispore.parallel.search.halving import halve
-from minispore.parallel.search.optimum import Proposal, optimum, smallest
+from minispore.parallel.search.optimum import Proposal, leanest, optimum, smallest
 from minispore.parallel.search.task import Task
 
 FEW_NODES = 150             # of a graph whose nodes all decide for themselves
@@ -42,14 +42,19 @@ def ilp(task: Task, limit: int | None, deadline: float) -> Proposal:
     """The optimum for each grouping of the mesh's axes, under the memory limit; the best of them."""
     every = spaces(task)
     every.sort(key=lambda space: max(task.mesh.count(group) for group in space.groups))     # even groups are often the best
-    bounds, best, least = [], None, inf
+    bounds, spare, best, least = [], [], None, inf
     for i, space in enumerate(every):
         left = max(deadline - time.monotonic(), 1.0)
-        plan, bound, _ = optimum(space, limit, left / min(len(every) - i, 2), least)
+        plan, bound = optimum(space, limit, left / min(len(every) - i, 2), least)
         bounds.append(bound)
-        if plan is not None:
+        if plan is None:
+            continue
+        if limit is None or task.memory(plan) <= limit:
             best, least = plan, task.seconds(plan)
-    return Proposal(best, min(bounds), None if best is not None or limit is None else smallest(every))
+        spare.append(plan)
+    if best is None and limit is not None:
+        best = leanest(task, *spare, smallest(every))
+    return Proposal(best, min(bounds))
 
 
 MODES: dict[str, Callable[[Task, int | None, float], Proposal]] = {
@@ -61,20 +66,21 @@ def search(task: Task, mode: str, limit: int | None = None, seconds: float = 45.
 
     Args:
         mode: a key of MODES.
-        limit: bytes that a rank's parameters, inputs and living results may take at most, which only "ilp" looks for; the
-            other modes' plans are checked against it.
+        limit: bytes that a rank's program may take at most, which only "ilp" looks for; the other modes' plans are checked
+            against it.
         seconds: how long "ilp" may take.
 
     Raises: ValueError, if no plan was found that keeps the limit; it names the smallest that some plan keeps.
     """
     start = time.monotonic()
-    plan, bound, smallest = MODES[mode](task, limit, start + seconds)
+    plan, bound = MODES[mode](task, limit, start + seconds)
     plain = task.completed(parameters_whole=True) if not task.checks else None
-    fits = [p for p in (plan, plain) if p is not None and (limit is None or task.peak(p)[0] <= limit)]
+    plans = [p for p in (plan, plain) if p is not None]
+    fits = [p for p in plans if limit is None or task.memory(p) <= limit]
     if not fits:
-        peaks = [smallest] if smallest is not None else [task.peak(p)[0] for p in (plan, plain) if p is not None]
+        smallest = min(map(task.memory, plans), default=0)
         raise ValueError(f"search_mode={mode!r}: no plan for {task.mesh.n} devices was found that keeps the memory limit of "
-                         f"{limit:,} bytes a device; the smallest that was found to work is {min(peaks, default=0):,} bytes. "
+                         f"{limit:,} bytes a device; the smallest that was found to work is {smallest:,} bytes. "
                          "Raise the limit, take more devices, or " +
                          ("make the batch smaller" if mode == "ilp" else "use search_mode='ilp', which searches under the limit"))
     best = min(fits, key=task.seconds)

@@ -30,7 +30,8 @@ Layouts = tuple[TensorLayout, ...]
 @dataclass(eq=False)
 class Task:
     """given: layouts of inputs and parameters that are decided, the stored one first; goal: {result: the value whose layout it
-    leaves in, or the layout}, leave(value, as it is kept) for the others. apart: values gathered anew for each use."""
+    leaves in, or the layout}, leave(value, as it is kept) for the others. apart: values gathered anew for each use.
+    taken(plan): bytes that a rank's compiled program takes, where that is known."""
     graph: Graph
     mesh: Mesh
     cluster: Cluster
@@ -40,6 +41,7 @@ class Task:
     goal: dict[Value, Value | TensorLayout]
     leave: Callable[[Value, TensorLayout], TensorLayout]
     apart: frozenset[Value] = frozenset()
+    taken: Callable[[Plan], int] | None = None
     _seconds: dict = field(default_factory=dict)
 
     @cached_property
@@ -145,6 +147,13 @@ class Task:
         """(most bytes alive at once, the node at which that is)."""
         curve = self.curve(plan)
         return int(curve.max()), int(curve.argmax())
+
+    def memory(self, plan: Plan) -> int:
+        """Bytes that a rank takes. The compiled program, where it is known, also holds the copies that moves make and collectives
+        are under way in, and its arena has gaps; the curve is the part of it that is a sum."""
+        if plan.memory is None:
+            plan.memory = self.peak(plan)[0] if self.taken is None else self.taken(plan)
+        return plan.memory
 
     def peaks(self, plan: Plan, limit: int, most: int = 8) -> list[int]:
         """The nodes at which most bytes are alive, of those where it's more than the limit; each in a part of the program of its
