@@ -39,7 +39,7 @@ def test_searched_plans_of_random_networks_equal_one_device(data):
     expected = evaluate(graph, feed)
     found = []
 
-    def choose(graph, mesh, rules, given, checks, goal, leave, apart):
+    def choose(graph, mesh, rules, given, checks, goal, leave, apart, draft):
         found.append(search(Task(graph, mesh, cluster, rules, given, checks, goal, leave, frozenset(apart)), mode, seconds=5))
         return found[-1].plan
     program = compile_graph(graph, Mesh(drawn.mesh.n), choose=choose)
