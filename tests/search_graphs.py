@@ -12,6 +12,7 @@ from minispore.parallel.cost import cluster_of
 from minispore.parallel.layout import whole
 from minispore.parallel.logical import asked_of_parameters, check_of, goals, inherit, rule_of
 from minispore.parallel.mesh import Mesh
+from minispore.parallel.search.modes import spaces
 from minispore.parallel.search.task import Task
 
 SIZES = (2, 4, 6, 8, 64, 512)
@@ -59,6 +60,18 @@ def random_task(rng: np.random.Generator, devices: int, most: int) -> Task:
             values.append(h)
         return tuple(values[-1 - int(rng.integers(2)):][:2]) if len(values) > 2 else values[-1]
     return task_of(network, [x], devices, pick(("a100", "ascend910", "cpu")))
+
+
+def small_task(n: int) -> tuple[Task, float]:
+    """Number n of the random tasks that are small enough to try all plans, and what the best of these costs."""
+    rng = np.random.default_rng(n)
+    devices, most = ((8, 4), (4, 5))[n % 2]
+    while True:
+        task = random_task(rng, devices, most)
+        space, = spaces(task)
+        best = brute_force(space.problem)
+        if best is not None:
+            return task, best
 
 
 def training(net, loss=None):

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from search_graphs import brute_force, random_task, task_of, totals, training, zeros
+from search_graphs import random_task, small_task, task_of, totals, training, zeros
 
 import minispore as ms
 from minispore import Parameter, Tensor, nn, ops
@@ -25,21 +25,9 @@ from minispore.parallel.search.task import kept_in
 GRAPHS = [*range(60), *(pytest.param(n, marks=pytest.mark.slow) for n in range(60, 300))]
 
 
-def small_tasks(n):
-    """Random tasks with the least cost of all plans."""
-    rng = np.random.default_rng(n)
-    while True:
-        devices, most = ((8, 4), (4, 5))[n % 2]
-        task = random_task(rng, devices, most)
-        space, = spaces(task)
-        best = brute_force(space.problem)
-        if best is not None:
-            return task, best
-
-
 @pytest.mark.parametrize("n", GRAPHS)
 def test_ilp_and_dynamic_programming_find_the_best_of_all_plans(n):
-    task, best = small_tasks(n)
+    task, best = small_task(n)
     for mode in ("ilp", "dynamic_programming"):
         found = search(task, mode)
         assert found.bound == pytest.approx(best, rel=1e-6)

@@ -76,9 +76,6 @@ class Completion:
     def options(self, node: Node):
         """(assignment, partial axes carried through) worth comparing."""
         rule, mesh = self.plan.rule[node], self.mesh
-        for v in node.ins:
-            if self.free(v) and (layout := self.hint(v)):
-                self.have[v], self.plan.layout[v] = [layout], layout
         inputs = [(t, v) for t, v in zip(rule.ins, node.ins, strict=True) if v in self.have and v not in self.apart]
         known = [(t, layout) for t, v in inputs for layout in self.have[v][::-1]]
         known += [(t, layout) for t, v in zip(rule.outs, node.outs, strict=True) if (layout := self.hint(v))]
@@ -149,16 +146,33 @@ class Completion:
         elif v not in self.apart:
             remember(self.have[v], cheapest(self.mesh, v.shape, self.have[v], layout)[1])
 
+    def best(self, node: Node):
+        """(assignment, layouts in, layouts out) of a node, the cheapest."""
+        priced = [(*self.price(node, *option), option[0]) for option in self.options(node)]
+        cost, ins, outs, assignment = min(priced, key=lambda p: p[0], default=((INFINITE,), None, None, None))
+        if cost[0] == INFINITE or cost[1] == INFINITE:
+            raise ValueError(f"{node.op}: no layout can be found for inputs of shape {[v.shape for v in node.ins]}")
+        return assignment, ins, outs
+
+    def situation(self, node: Node):
+        """All that `best` depends on: equal layers decide alike."""
+        ins = ((v.shape, tuple(self.have.get(v, ())), tuple(self.choices.get(v, ())), v in self.apart) for v in node.ins)
+        return node.op, repr(node.op), tuple(ins), tuple((v.shape, self.hint(v)) for v in node.outs), \
+            node if node in self.checks else None
+
     def run(self) -> Plan:
-        plan = self.plan
+        plan, known = self.plan, {}
         for node in self.graph.nodes:
-            priced = [(*self.price(node, *option), option[0]) for option in self.options(node)]
-            cost, ins, outs, assignment = min(priced, key=lambda p: p[0], default=((INFINITE,), None, None, None))
-            if cost[0] == INFINITE or cost[1] == INFINITE:
-                raise ValueError(f"{node.op}: no layout can be found for inputs of shape {[v.shape for v in node.ins]}")
+            for v in node.ins:
+                if self.free(v) and (layout := self.hint(v)):
+                    self.have[v], plan.layout[v] = [layout], layout
+            alike = self.situation(node)
+            if alike not in known:
+                known[alike] = self.best(node)
+            assignment, ins, outs = known[alike]
             for v, layout in zip(node.ins, ins, strict=True):
                 self.fetch(v, layout)
-            plan.assignment[node], plan.want[node] = assignment, ins
+            plan.assignment[node], plan.want[node] = dict(assignment), list(ins)
             goals = self.checks[node].out_layouts(assignment, outs) \
                 if node in self.checks and self.checks[node].strategy.outs else [None] * len(outs)
             for v, layout, goal in zip(node.outs, outs, goals, strict=True):
