@@ -90,14 +90,15 @@ def placed(node: Node, rule, assignment: Assignment, carry: dict[int, Axes]) -> 
 
 
 class Space:
-    """The problem of a task for some groups of axes. colours: see alike.py; base: {colour of a node: what earlier axes do}.
+    """The problem of a task for some groups of axes. colours: see alike.py; base: {colour of a node: what other axes do};
+    only: the axes whose costs count, None for all.
 
     variables: for each variable of the problem its choices: of a node `Choice`s, of a kept value layouts.
     """
 
     def __init__(self, task: Task, groups: Sequence[Axes], colours: tuple[dict[Node, int], dict[Value, int]],
-                 base: dict[int, Roles] | None = None):
-        self.only = None if base is None else {a for axes in groups for a in axes}
+                 base: dict[int, Roles] | None = None, only: set[int] | None = None):
+        self.only = only
         self.task, self.groups, self.problem, self.variables = task, tuple(groups), Problem(), []
         self.of_node, self.of_value, self.known = {}, {}, {}
         self.node_colours, self.value_colours = colours
@@ -168,11 +169,10 @@ class Space:
         self.problem.add((a, b), n * self.known[key][np.ix_(rows, columns)])
 
     def exchange(self, v: Value, src: TensorLayout, dst: TensorLayout) -> float:
-        """Seconds of a move; where other axes have been decided before, of what these axes add to it. One in which many axes go
-        ways of their own isn't considered: its route would take long to find, and nobody wants it."""
+        """Seconds of a move. One in which many axes go ways of their own isn't considered: its route would take long to find, and
+        nobody wants it."""
         if self.only is not None:
-            before = self.task.mesh.count(src.axes - self.only)
-            return self.task.exchange(v, along(src, self.only), along(dst, self.only)) / before
+            src, dst = along(src, self.only), along(dst, self.only)
         moved = src.axes | src.partial | dst.axes
         return np.inf if len(moved) > FEW and len(together(src, dst)) > FEW else self.task.exchange(v, src, dst)
 

@@ -39,14 +39,19 @@ def eliminate(problem: Problem, keep: frozenset[int] = frozenset(), most: int | 
               largest: int = LARGEST) -> Eliminated:
     """Take variables out, the one with the smallest table first. keep: variables that must stay; most: the most neighbours
     a variable may have to be taken out, None for any number (then those of too large a table are fixed)."""
-    tables, near = dict(problem.tables), problem.neighbours()
+    steps, exact = [Step(v, (), np.array(0)) for v, n in enumerate(problem.sizes) if n == 1 and v not in keep], True
+    decided = {step.variable for step in steps}     # nothing to choose; else they would make tables of very many dims
+    known = Problem(problem.sizes)
+    for scope, costs in problem.tables.items():
+        left = tuple(v for v in scope if v not in decided)
+        known.add(left, np.reshape(costs, [problem.sizes[v] for v in left]))
+    tables, near = known.tables, known.neighbours()
     of: dict[int, set[Scope]] = {v: set() for v in near}
     for scope in tables:
         for v in scope:
             of[v].add(scope)
-    todo = set(near) - keep
+    todo = set(near) - keep - decided
     size = {v: prod(problem.sizes[u] for u in (v, *near[v])) for v in todo}
-    steps, exact = [], True
 
     def take(v: int) -> dict[Scope, np.ndarray]:
         mine = {scope: tables.pop(scope) for scope in of.pop(v)}

@@ -15,8 +15,8 @@ SECONDS = 10.0              # that a division may take; then dynamic programming
 def halve(task: Task, colours) -> Plan:
     """A plan, axis by axis from the outermost, whose links are the slowest. ValueError, if strategies can't be met together."""
     base: dict[int, Roles] = {}
-    for axis in task.mesh.axes or [None]:
-        space = Space(task, [] if axis is None else [(axis,)], colours, base)
+    for axis in task.mesh.axes:
+        space = Space(task, [(axis,)], colours, base, set(range(axis + 1)))
         choice, bound = integer.decide(space.problem, seconds=SECONDS)
         if choice is None and bound == float("inf"):
             raise ValueError(f"search_mode='recursive_programming': the strategies of the {len(task.graph.nodes)} ops can't be "
