@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minispore.common.holes import with_hole
 from minispore.graph.ir import Graph, Value
 
 ALIGN = 64              # bytes: a cache line, and a vector register
+ENDLESS = 1 << 60       # bytes
 
 
 @dataclass
@@ -64,49 +64,52 @@ def places(graph: Graph) -> Places:
 
 
 def plan(graph: Graph, root: dict[Value, Value], elsewhere=frozenset()) -> Plan:
-    """Give memory when a value is made, take it back after its last use, best fit first. elsewhere: values that need none.
-
-    An op that may overwrite its input does, where that input dies with it.
+    """Give each value memory from the node that makes it to the last that reads it: the largest first, each into the smallest gap
+    that those leave which live at the same time (Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
+    2020). elsewhere: values that need none.
     """
+    spans = lives(graph, root, elsewhere)
+    order = sorted(dict.fromkeys(spans.values()), key=lambda span: (-bytes_of(span.first), span.begin))
+    begin, end, low, high = np.zeros((4, len(order)), np.int64)
+    place: dict[Span, int] = {}
+    for i, span in enumerate(order):
+        beside = np.flatnonzero((begin[:i] <= span.end) & (end[:i] >= span.begin))
+        beside = beside[low[beside].argsort(kind="stable")]
+        starts = np.concatenate([[0], np.maximum.accumulate(high[beside])])
+        gaps = np.concatenate([low[beside], [ENDLESS]]) - starts
+        need = bytes_of(span.first)
+        place[span] = int(starts[np.where(gaps < need, ENDLESS + 1, gaps).argmin()])
+        begin[i], end[i], low[i], high[i] = span.begin, span.end, place[span], place[span] + need
+    return Plan({v: place[span] for v, span in spans.items()}, int(high.max(initial=0)))
+
+
+@dataclass(eq=False)
+class Span:
+    """When memory is in use, from node number `begin` to `end`; first: the value that comes first into it."""
+    first: Value
+    begin: int
+    end: int
+
+
+def lives(graph: Graph, root: dict[Value, Value], elsewhere=frozenset()) -> dict[Value, Span]:
+    """{value that owns memory: when}. An op that may overwrite its input does, where that input dies with it: the two have one
+    memory."""
     last = {root.get(v, v): i for i, node in enumerate(graph.nodes) for v in (*node.outs, *node.ins)}
     last |= {root.get(v, v): len(graph.nodes) for v in graph.results()}
-    dying: dict[int, list[Value]] = {}
-    for v, i in last.items():
-        dying.setdefault(i, []).append(v)
-    offset: dict[Value, int] = {}
-    free: list[tuple[int, int]] = []            # (offset, bytes), in order of offset, never touching
-    size, inherited = 0, {}
+    out: dict[Value, Span] = {}
     for i, node in enumerate(graph.nodes):
-        ending = [u for u in dying.get(i, ()) if u in offset and u in node.ins] if node.op.overwrites else []
+        ending = [v for v in dict.fromkeys(node.ins) if v in out and last[v] == i] if node.op.overwrites else []
         for v in node.outs:
             if v in root or v in elsewhere:
                 continue
-            need = bytes_of(v)
-            heir = next((u for u in ending if u.shape == v.shape and u.dtype == v.dtype), None)
-            if heir is not None:
-                offset[v] = offset.pop(heir)
-                inherited[heir] = v
-                continue
-            fit = min((hole for hole in free if hole[1] >= need), key=lambda h: h[1], default=None)
-            if fit is None:
-                offset[v] = size
-                size += need
+            heir = next((u for u in ending if (u.shape, u.dtype) == (v.shape, v.dtype)), None)
+            if heir is None:
+                out[v] = Span(v, i, last[v])
             else:
-                free.remove(fit)
-                offset[v] = fit[0]
-                if fit[1] > need:
-                    free = with_hole(free, fit[0] + need, fit[1] - need)
-        for v in dying.get(i, ()):
-            if v in offset:
-                free = with_hole(free, offset[v], bytes_of(v))
-    offset |= {u: offset[_end(u, inherited)] for u in inherited}
-    return Plan(offset, size)
-
-
-def _end(v: Value, inherited: dict[Value, Value]) -> Value:
-    while v in inherited:
-        v = inherited[v]
-    return v
+                ending.remove(heir)
+                out[v] = out[heir]
+                out[v].end = last[v]
+    return out
 
 
 def taken(graph: Graph) -> dict[str, int]:
