@@ -6,11 +6,17 @@ import sys
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):      # what a terminal's encoding lacks mustn't be an error
+            stream.reconfigure(errors="backslashreplace")
     o = parser().parse_args(argv)
     try:
         code = o.command(o) or 0
         sys.stdout.flush()
         return code
+    except KeyboardInterrupt:
+        print("minispore: interrupted", file=sys.stderr)
+        return 128 + 2                          # as a shell says of SIGINT
     except BrokenPipeError:                     # `minispore … | head`: nobody wants to know more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13                         # as a shell says of SIGPIPE

@@ -55,7 +55,7 @@ class LocalProgram:
 
     @property
     def sent_bytes(self) -> int:
-        return sum(sent_values(n.op, v.shape) * v.dtype.itemsize for n in self.communications for v in n.outs)
+        return sum(sent_values(n.op, v.shape) * n.op.wire(v.dtype) for n in self.communications for v in n.outs)
 
     @property
     def memory(self) -> dict[str, int]:

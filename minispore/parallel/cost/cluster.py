@@ -97,20 +97,22 @@ class Cluster:
         """
         if len({rank // self.node_size for rank in ranks}) == 1:
             return self.measured.get(op, self.inside)
-        share = 1.0 if op in ("permute", "halo") else self.leaving(ranks, everyone=op == "all_to_all")
+        share = 1.0 if op in ("permute", "halo") else self.leaving(op, ranks)
         return Link(self.between.alpha, min(self.inside.bandwidth, self.between.bandwidth / share))
 
-    def leaving(self, ranks: Sequence[int], everyone: bool = False) -> float:
-        """The share of what a group's ranks send that goes to another node: round a ring laid along the nodes, or from everyone
-        to everyone.
+    def leaving(self, op: str, ranks: Sequence[int]) -> float:
+        """The share of what a group's ranks send that goes to another node: from everyone to everyone, between neighbours in a
+        line (halo), and else round a ring that is laid along the nodes.
 
-        >>> CLUSTERS["a100"].leaving(range(16)), CLUSTERS["a100"].leaving(range(16), everyone=True)
+        >>> CLUSTERS["a100"].leaving("all_reduce", range(16)), CLUSTERS["a100"].leaving("all_to_all", range(16))
         (0.125, 0.5333333333333333)
         """
         n, nodes = len(ranks), Counter(rank // self.node_size for rank in ranks)
         if len(nodes) == 1:
             return 0.0
-        return sum(k * (n - k) for k in nodes.values()) / (n * (n - 1)) if everyone else len(nodes) / n
+        if op == "all_to_all":
+            return sum(k * (n - k) for k in nodes.values()) / (n * (n - 1))
+        return (len(nodes) - 1) / (n - 1) if op == "halo" else len(nodes) / n
 
     def save(self, path) -> None:
         """Write it as JSON, for MINISPORE_CLUSTER or `cluster=`."""

@@ -24,7 +24,7 @@ def curve(timelines: dict[int, Timeline], work: dict[int, float] | None = None) 
     return [Point(n, line.seconds, line.exposed, speed[n] / first) for n, line in sorted(timelines.items())]
 
 
-def scaling(make: Callable, cards: Sequence[int] = CARDS, cluster="cpu") -> list[Point]:
+def scaling(make: Callable, cards: Sequence[int] = CARDS, cluster=None) -> list[Point]:
     """Simulated steps on more and more cards. make(n): the LocalProgram for n cards, with the same batch a card.
 
     >>> from minispore import Tensor, ops

@@ -1,0 +1,139 @@
+"""The simulator's engine: roles, their streams, and the figures of what they did."""
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minispore import CollectiveError
+from minispore.parallel.cost import CLUSTERS
+from minispore.parallel.simulator import events
+from minispore.parallel.simulator.events import Begin, Compute, Receive, Role, Send, Wait
+from minispore.parallel.simulator.timeline import timeline
+
+A100 = CLUSTERS["a100"]
+
+LENGTHS = st.integers(0, 8).map(float)
+
+
+@st.composite
+def programs(draw_):
+    """A role's events: computing, and collectives that are waited for somewhere behind their begin."""
+    out, open_ = [], []
+    for i in range(draw_(st.integers(0, 12))):
+        what = draw_(st.sampled_from(["compute", "begin", "wait"]))
+        if what == "compute":
+            out.append(Compute(f"c{i}", draw_(LENGTHS)))
+        elif what == "begin":
+            out.append(Begin(i, f"b{i}", draw_(LENGTHS)))
+            open_.append(i)
+        elif open_:
+            out.append(Wait(open_.pop(draw_(st.integers(0, len(open_) - 1)))))
+    return out + [Wait(i) for i in open_]
+
+
+def total(program, kind):
+    return sum(e.seconds for e in program if isinstance(e, kind))
+
+
+def blocking(program):
+    """The same, each collective waited for at once."""
+    return [e for event in program if not isinstance(event, Wait)
+            for e in ([event, Wait(event.key)] if isinstance(event, Begin) else [event])]
+
+
+@given(programs())
+def test_a_step_is_as_long_as_either_stream_and_no_longer_than_both(program):
+    line = timeline([Role("all", program)], A100)
+    computed, sent = total(program, Compute), total(program, Begin)
+    assert max(computed, sent) <= line.seconds <= computed + sent
+    assert line.compute == computed and line.communication == sent
+    assert line.exposed == line.seconds - computed                  # of one role: nobody else is waited for
+    assert line.seconds == 0 or line.idle == pytest.approx(line.exposed / line.seconds)
+
+
+@given(programs())
+def test_overlap_is_never_longer_than_waiting_at_once(program):
+    apart, at_once = (timeline([Role("all", p)], A100) for p in (program, blocking(program)))
+    assert apart.seconds <= at_once.seconds == total(program, Compute) + total(program, Begin)
+
+
+@given(programs())
+def test_what_costs_nothing_exposes_nothing(program):
+    line = timeline([Role("all", [e._replace(seconds=0.0) if isinstance(e, Begin) else e for e in program])], A100)
+    assert (line.seconds, line.exposed, line.idle) == (total(program, Compute), 0, 0)
+
+
+@given(programs())
+def test_spans_of_a_stream_never_overlap_and_keep_their_order(program):
+    line = timeline([Role("all", program)], A100)
+    for stream, kind in (("compute", Compute), ("communication", Begin)):
+        spans = [s for s in line.spans if s.stream == stream]
+        assert [s.label for s in spans] == [e.label for e in program if isinstance(e, kind)]
+        assert all(a.end <= b.begin for a, b in pairwise(spans))
+
+
+@given(st.lists(st.lists(LENGTHS, min_size=3, max_size=3), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_a_collective_of_several_roles_begins_when_the_last_has_come(times, random):
+    """And in which order the roles are given makes no difference."""
+    names = [f"r{i}" for i in range(len(times))]
+    roles = [Role(name, [Compute("before", before), Begin("x", "AllReduce", seconds, members=tuple(names)), Wait("x"),
+                         Compute("after", after)]) for name, (before, seconds, after) in zip(names, times, strict=True)]
+    met = max(before for before, _, _ in times) + max(seconds for _, seconds, _ in times)
+    line = timeline(roles, A100)
+    assert line.seconds == met + max(after for _, _, after in times)
+    random.shuffle(roles)
+    assert sorted(timeline(roles, A100).spans) == sorted(line.spans)
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 4))
+def test_a_pipeline_takes_as_many_steps_as_micro_batches_and_stages(stages, batches_, seconds):
+    """GPipe's formula: m + p - 1 turns."""
+    def stage(i):
+        for k in range(batches_):
+            if i:
+                yield Receive(str(i - 1), k)
+            yield Compute("forward", float(seconds))
+            if i < stages - 1:
+                yield Send(str(i + 1), k, "activations", 0.0)
+    line = timeline([Role(str(i), list(stage(i))) for i in range(stages)], A100)
+    assert line.seconds == (batches_ + stages - 1) * seconds and line.exposed == 0
+    assert line.idle == pytest.approx((stages - 1) / (batches_ + stages - 1))
+
+
+def test_a_message_under_way_is_exposed_and_the_wait_before_is_not():
+    sender = Role("a", [Compute("x", 5.0), Send("b", 0, "m", 2.0)])
+    line = timeline([sender, Role("b", [Receive("a", 0), Compute("y", 1.0)])], A100)
+    a, b = line.parts
+    assert line.seconds == 8 and b.exposed == 2 and b.busy == 1
+    assert a.exposed == 2           # the end of its own message: its port is the last to come to rest
+
+
+@pytest.mark.parametrize(("roles", "says"), [
+    ([Role("a", [Receive("b", 1)]), Role("b", [Receive("a", 2)])],
+     "a waits for message 1 of b, which waits for message 2 of a; b waits for message 2 of a"),
+    ([Role("a", [Receive("b", 1)]), Role("b", [])], "a waits for message 1 of b, which has ended"),
+    ([Role("a", [Receive("c", 1)])], r"a waits for message 1 of c, which isn't there \(there are a\)"),
+    ([Role("a", [Wait(3)])], "a waits for 3, which it never began"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("a", "b")), Wait(1)]),
+      Role("b", [Begin(2, "AllGather", 1.0, members=("a", "b")), Wait(2)])],
+     r"a waits in AllReduce \(1\) for b, which is in AllGather \(2\)"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("a", "b"))]), Role("b", [Wait(7)])], "b, which waits for 7"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("b",))]), Role("b", [])], "b, which has ended"),
+    ([Role("a", [Begin(1, "AllReduce", 1.0, members=()), Send("b", 1, "x", 1.0)]), Role("b", [])],
+     "b has ended and never received message 1 of a"),
+])
+def test_who_cannot_go_on_says_what_it_waits_for(roles, says):
+    with pytest.raises(CollectiveError, match=says):
+        events.play(roles)
+
+
+def test_roles_need_names_of_their_own():
+    with pytest.raises(ValueError, match="told apart by their names"):
+        events.play([Role("a", []), Role("a", [])])
+
+
+def test_memory_follows_what_is_taken_and_given_back():
+    line = timeline([Role("a", [Compute("x", 1.0, takes=10), Begin(0, "AllReduce", 5.0, takes=4), Compute("y", 1.0, frees=10),
+                                Wait(0, frees=4)], held=100)], A100)
+    assert line.parts[0].memory == ((0.0, 100), (0.0, 110), (1.0, 114), (2.0, 104), (6.0, 100)) and line.peak == 114
