@@ -76,7 +76,7 @@ class Step(NamedTuple):
                         "set_auto_parallel_context(parallel_mode=…) make one training of them")
         nodes, times = sum(len(p.scheduled.nodes) for p in self.programs), "once" if self.made == 1 else f"{self.made} times"
         ended = ", then the script was ended" if self.ended else ""
-        return "\n".join([first, f"program         {kind}: {nodes} nodes, run {times}{ended}", *rest])
+        return "\n".join([first, f"program         {kind}: {nodes} node{'s' * (nodes > 1)}, run {times}{ended}", *rest])
 
 
 def main(o, draw: Callable[[Timeline], object]) -> int:
