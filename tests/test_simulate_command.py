@@ -3,14 +3,22 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
+from math import inf
 from pathlib import Path
+from signal import SIGINT, SIGKILL
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import minispore as ms
 from minispore import Tensor, ops
 from minispore.communication import imagined
+from minispore.graph.ir import Graph
+from minispore.launch import simulate as launch
 from minispore.parallel.cost import CLUSTERS
 from minispore.parallel.simulator.timeline import duration
 
@@ -133,13 +141,18 @@ def test_arguments_errors_and_exits_are_the_scripts(tmp_path):
     said = command(tmp_path, "--", "script.py", "7", "--fail")
     assert "ZeroDivisionError" in said and "script.py" in said and "what it ran before is simulated" in said
     assert "no program was compiled before the script failed" in command(tmp_path, "1 / 0\n", code=1)
+    assert "before the script ended with exit code 3, so" in command(tmp_path, "import sys\nsys.exit(3)\n", code=1)
     assert "a training step is an nn.TrainOneStepCell" in command(tmp_path, "print(1)\n", code=1)
 
 
 @pytest.mark.parametrize(("options", "says"), [
     (["none.py"], "there is no script 'none.py'"), (["script.py", "--cards", "0"], "from 1 to 4096"),
     (["script.py", "--cluster", "z9"], "cluster 'z9' is unknown; there are cpu, a100"),
-    (["script.py", "--node-size", "0"], "node_size=0 must be a whole number"),
+    (["script.py", "--node-size", "0"], "node_size=0 must be a whole number"), (["."], ". is a folder; give the script in it"),
+    (["script.py", "--cards", "many"], "'many' is no whole number; give one, such as 8"),
+    (["script.py", "--card", "4"], "unrecognized arguments: --card 4. If they are the script's, put -- before it"),
+    (["script.py", "--json", "none/f.json"], "none/f.json can't be written: there is no folder"),
+    (["script.py", "--cluster", "none.json"], "cluster file none.json: can't be read (No such file or directory). Make one with"),
 ])
 def test_wrong_options_are_told(tmp_path, options, says):
     (tmp_path / "script.py").write_text("\n")
@@ -157,12 +170,86 @@ def test_the_documents_scripts_are_simulated_as_they_are(tmp_path, name):
     assert "64 ranks of ascend910b (8 a node)" in said and "AllReduce" in said and "UserWarning" not in said
 
 
-def test_the_state_is_left_as_it_was(tmp_path):
+def simulated(folder, text, cards=4, cluster=A100):
+    """A step of a script's text, simulated in this process."""
+    (folder / "script.py").write_text(text)
+    step, error = launch.simulated(str(folder / "script.py"), [], cards, cluster)
+    assert error is None
+    return step
+
+
+def test_the_state_is_left_as_it_was(tmp_path, monkeypatch):
     from minispore.common.state import current
-    from minispore.launch import simulate as launch
-    (tmp_path / "script.py").write_text(script("data_parallel"))
-    before = current(), dict(os.environ), list(sys.argv)
-    step, error = launch.simulated(str(tmp_path / "script.py"), [], 4, A100)
-    assert error is None and step.batch == 40 and step.timeline.ranks == 4
-    assert (current(), dict(os.environ), list(sys.argv)) == before and ms.get_group_size() == 1
+    monkeypatch.chdir(tmp_path)
+    before = current(), dict(os.environ), list(sys.argv), list(sys.path), os.getcwd()
+    (tmp_path / "beside.py").write_text("from minispore.communication import get_group_size\nROWS = 64 // get_group_size()\n")
+    text = "import os, beside\nos.mkdir(f'{beside.ROWS}')\nos.chdir(f'{beside.ROWS}')\nos.environ['MINE'] = '1'\n" \
+        + script("data_parallel").replace("batch(10)", "batch(beside.ROWS)")
+    assert [simulated(tmp_path, text, n).batch for n in (1, 4)] == [64, 64]          # what stands beside it is read each time
+    assert (current(), dict(os.environ), list(sys.argv), list(sys.path), os.getcwd()) == before and ms.get_group_size() == 1
+    assert "beside" not in sys.modules and {p.name for p in tmp_path.iterdir()} >= {"64", "16"}
     assert float(ops.sum(Tensor([1.0, 2.0]))) == 3
+
+
+@given(st.lists(st.integers(0, 2), max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(2, 4))
+def test_a_step_is_what_comes_round_again(before, other, turns):
+    """before: of programs 0 to 2, that train nothing but may be long; a turn: some of these, and the optimizer's, 3."""
+    kinds = [launch.Simulation(Graph()) for _ in range(4)]
+    kinds[3].graph.assigned = {"a parameter": None}
+    cycle = [k for k in other if k != 3] + [3]
+    ran = before + cycle * turns
+    step = list(map(kinds.index, launch.step_of([kinds[k] for k in ran], lambda p: -kinds.index(p))))
+    assert Counter(step) == Counter(cycle)
+    assert step in [ran[i:i + len(cycle)] for i in range(len(before) + 1)]          # as they first ran
+
+
+def test_a_long_evaluation_before_is_no_step(tmp_path):
+    evaluation = "rows = ds.NumpySlicesDataset((np.tile(x, (50, 1)), np.tile(y, 50))).batch(8000)\n" \
+        "Model(net, nn.CrossEntropyLoss(), metrics={'accuracy'}).eval(rows)\n"
+    step, alone = (simulated(tmp_path, HEAD + text + script("data_parallel")[len(HEAD):]) for text in (evaluation, ""))
+    assert step.batch == alone.batch == 40 and step.timeline.seconds == alone.timeline.seconds
+
+
+@pytest.mark.parametrize(("loop", "made"), [("while True:\n    net(Tensor(x))\n", launch.MANY),
+                                            ("for _ in range(10 ** 6):\n    try:\n        step(Tensor(x[:, :4]), Tensor(y))\n"
+                                             "    except Exception:\n        pass\n", launch.STEPS)])
+def test_whatever_goes_on_for_ever_is_ended(tmp_path, loop, made):
+    step = simulated(tmp_path, HEAD + "net = nn.Dense(16, 4)\n" + "step = nn.TrainOneStepCell(nn.WithLossCell(nn.Dense(4, 4), "
+                     "nn.CrossEntropyLoss()), nn.SGD(net.trainable_params()))\n" + loop)
+    assert step.ended and step.made == made
+
+
+def test_bare_excepts_end_with_their_loops(tmp_path):
+    step = simulated(tmp_path, HEAD + "step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), "
+                     "nn.SGD(net.trainable_params()))\nfor _ in range(30):\n    try:\n        step(Tensor(x), Tensor(y))\n"
+                     "    except:\n        pass\n")
+    assert step.ended and step.made == 30
+
+
+@pytest.mark.parametrize(("signal", "code"), [(SIGINT, 130), (SIGKILL, -SIGKILL)])
+def test_interrupted_or_killed_it_leaves_nothing(tmp_path, signal, code):
+    (tmp_path / "script.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    rest = tmp_path / "temporary"
+    rest.mkdir()
+    with subprocess.Popen([sys.executable, "-m", "minispore.cli", "simulate", "script.py"], cwd=tmp_path, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env={**os.environ, "TMPDIR": str(rest)}) as process:
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(signal)
+        said = process.stdout.read()
+        assert process.wait(30) == code and said == ("minispore: interrupted\n" if signal == SIGINT else "")
+    assert not list(rest.iterdir()) and {p.name for p in tmp_path.iterdir()} == {"script.py", "temporary"}
+
+
+def test_any_encoding_and_infinite_figures_are_written(tmp_path):
+    replace(A100, device=replace(A100.device, memory=inf)).save(tmp_path / "endless.json")
+    (tmp_path / "script.py").write_text("print('训练')\n" + script("data_parallel"), encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "minispore.cli", "simulate", "script.py", "--json", "f.json", "--cluster",
+                           "endless.json"], cwd=tmp_path, capture_output=True, timeout=60,
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and b"\\u8bad" in done.stdout and b"0.0% of a card's" in done.stdout
+    assert json.loads((tmp_path / "f.json").read_text(), parse_constant=pytest.fail)["memory_card"] is None
+
+
+def test_a_file_that_cannot_be_written_is_told_after_the_figures(tmp_path):
+    said = command(tmp_path, script("data_parallel"), "--trace", ".", code=1)
+    assert "samples" in said and "minispore simulate: . can't be written: Is a directory; give another file" in said
