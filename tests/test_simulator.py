@@ -1,25 +1,29 @@
 """The simulator: programs in virtual time, their figures and pictures."""
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations
+from math import prod
 
 import numpy as np
 import pytest
 from pictures import checked, of_class, texts
 from transformer import Split, batches, training_step
 
-from minispore import Tensor, nn
+import minispore as ms
+from minispore import Parameter, Tensor, nn, ops
 from minispore.demo.lenet import LeNet5
 from minispore.graph import memory
 from minispore.lab import draw
 from minispore.parallel import compile
-from minispore.parallel.cost import CLUSTERS, Cluster, Link, group_seconds, move_seconds, node_seconds
+from minispore.parallel.cost import CLUSTERS, Cluster, Link, exchange_seconds, group_seconds, move_seconds, node_seconds
 from minispore.parallel.cost.exchange import collective_seconds
+from minispore.parallel.layout import TensorLayout
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.simulator import scaling, simulate, simulate_graphs
 from minispore.parallel.simulator.efficiency import table
 from minispore.parallel.simulator.events import Compute, Receive, Role, Send
-from minispore.parallel.simulator.program import communicates, memory_of
+from minispore.parallel.simulator.program import communicates
 from minispore.parallel.simulator.timeline import BETWEEN, INSIDE, duration, size, timeline
 
 A100 = CLUSTERS["a100"]
@@ -101,7 +105,45 @@ def test_moves_take_what_the_cost_model_says(transformer):
     assert line.communication >= expected * 0.999 and (fused or line.communication == pytest.approx(expected))
 
 
-@pytest.mark.parametrize("program", [lenet(1), lenet(4)], ids=["one", "four"])
+def convolution(rank=0, n=4, height=16, kernel=3):
+    op = ops.Conv2D(2, kernel, pad_mode="same").shard(((1, 1, n, 1), (1, 1, 1, 1)))
+    weight = Parameter(np.ones((2, 2, kernel, kernel), np.float32), "w")
+    step = ms.value_and_grad(lambda x: ops.sum(op(x, weight)), None, [weight])
+    return compile(step, Tensor(np.ones((1, 2, height, 5), np.float32)), device_num=n, global_rank=rank)
+
+
+@pytest.mark.parametrize("n, node_size, kernel", [(2, 8, 3), (4, 8, 5), (4, 2, 3), (6, 2, 3), (6, 4, 5)])
+def test_halos_are_counted_as_all_ranks_send_them(n, node_size, kernel):
+    apart = Cluster("c", A100.device, node_size, A100.inside, A100.between, "a test")
+    line = simulate(convolution(0, n, 4 * n, kernel), apart)
+    sent = Counter()
+    for me in range(n):
+        for op, out in ((node.op, node.outs[0]) for node in convolution(me, n, 4 * n, kernel).communications):
+            for reader in range(n):
+                start, stop = op.overlap(reader, op.place) if op.name == "HaloOver" else (0, 0)
+                if reader != me and start < stop:
+                    link = INSIDE if reader // node_size == me // node_size else BETWEEN
+                    sent[link] += (stop - start) * prod(out.shape) // op.size * 4 / n
+    assert sent and all(line.bytes_by_collective["Halo"][link] == pytest.approx(sent[link], abs=1) for link in (INSIDE, BETWEEN))
+
+
+def test_sixteen_bit_floats_that_are_summed_go_as_four_bytes():
+    """As the ranks' own record says."""
+    def bytes_of(dtype):
+        w = Parameter(np.ones((8, 8), dtype), "w")
+        step = ms.value_and_grad(lambda x: ops.sum(ops.matmul(x, w)), None, [w])
+        program = compile(step, Tensor(np.ones((4, 8), dtype)), device_num=2)
+        sent = simulate(program, "a100").bytes_by_collective["AllReduce"][INSIDE]
+        assert sent == program.sent_bytes
+        return sent
+    assert bytes_of(np.float16) == bytes_of(np.float32) == bytes_of(np.float64) / 2
+    whole, split, partial = TensorLayout(((),)), TensorLayout(((0,),)), TensorLayout(((),), frozenset({0}))
+    for src, dst, factor in ((partial, whole, 1), (partial, split, 1), (split, whole, 2)):
+        two, four = (exchange_seconds(A100, Mesh(2), (1 << 28,), size, src, dst) for size in (2, 4))
+        assert four == pytest.approx(factor * two, rel=0.01)
+
+
+@pytest.mark.parametrize("program", [lenet(1), lenet(4), convolution()], ids=["one", "four", "halo"])
 def test_memory_is_that_of_the_plan(program):
     """The most that lives at once is what the plan finds room for, but for what its holes cost it."""
     graph = program.scheduled
@@ -112,10 +154,8 @@ def test_memory_is_that_of_the_plan(program):
     held = line.parts[0].memory[0][1]
     assert held >= program.memory["parameters"]
     assert plan.size * 0.6 <= line.peak - held <= plan.size
-    taken, given = (sum(row[k] for row in memory_of(graph).values()) for k in range(2))
-    left = [v for v in graph.results() if v not in root and v.node is not None and v not in {
-        graph.assigned[p] for p in memory.in_place(graph, root)}]
-    assert taken - given == sum(map(memory.bytes_of, dict.fromkeys(left)))
+    assert line.parts[0].memory[-1][1] == held and min(n for _, n in line.parts[0].memory) == held     # all is given back
+    assert simulate_graphs([graph, graph], 4).peak == line.peak
 
 
 def test_a_thousand_cards_cost_what_one_does():

@@ -1,4 +1,5 @@
 """The simulator's engine: roles, their streams, and the figures of what they did."""
+import json
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from minispore import CollectiveError
 from minispore.parallel.cost import CLUSTERS
 from minispore.parallel.simulator import events
-from minispore.parallel.simulator.events import Begin, Compute, Receive, Role, Send, Wait
+from minispore.parallel.simulator.events import Begin, Compute, Hold, Receive, Role, Send, Wait
 from minispore.parallel.simulator.timeline import timeline
 
 A100 = CLUSTERS["a100"]
@@ -133,7 +134,39 @@ def test_roles_need_names_of_their_own():
         events.play([Role("a", []), Role("a", [])])
 
 
+def test_who_calls_differently_is_not_matched_by_a_key_alone():
+    """In whatever order the roles are looked at."""
+    both, alone = Role("a", [Begin(0, "AllReduce", 1.0, members=("a", "b")), Wait(0)]), Role("b", [Begin(0, "AllReduce", 1.0)])
+    for roles in ([both, alone], [alone, both]):
+        with pytest.raises(CollectiveError, match=r"a waits in AllReduce \(0\) for b, which has ended"):
+            events.play(roles)
+    swapped = Role("b", [Begin(0, "AllReduce", 1.0, members=("b", "a")), Wait(0)])
+    assert timeline([both, swapped], A100).seconds == 1
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=5), st.integers(0, 4))
+def test_messages_to_oneself_are_from_others_that_do_the_same(sizes, gap):
+    line = timeline([Role("all", [*(Send("all", 0, "x", s) for s in sizes), Compute("c", float(gap)),
+                                  *(Receive("all", 0) for _ in sizes)], ranks=4)], A100)
+    assert line.seconds == max(sum(sizes), gap) and line.exposed == line.seconds - gap
+
+
+@given(st.lists(st.floats(0, 1e-3), min_size=1, max_size=30))
+def test_spans_of_a_trace_end_where_the_next_begin(lengths):
+    """In whole nanoseconds; a viewer drops what overlaps."""
+    line = timeline([Role("a", [e for i, s in enumerate(lengths) for e in (Compute(f"c{i}", s), Begin(i, "b", s))])], A100)
+    rows = json.loads(json.dumps(line.trace(), allow_nan=False))["traceEvents"]
+    assert {r["ph"] for r in rows} == {"M", "X", "C"} and all(type(r["pid"]) is int and r["pid"] > 0 for r in rows)
+    names = {(r["pid"], r["tid"]): r["args"]["name"] for r in rows if r["name"] == "thread_name"}
+    assert sorted(names.values()) == ["communication", "compute"]
+    for thread in names:
+        spans = [r for r in rows if r["ph"] == "X" and (r["pid"], r["tid"]) == thread]
+        ends = [round(1e3 * (r["ts"] + r["dur"])) for r in spans]
+        assert len(spans) == len(lengths) and all(a <= round(1e3 * b["ts"]) for a, b in zip(ends, spans[1:], strict=False))
+        assert ends[-1] == pytest.approx(1e9 * line.seconds, abs=1.5) or names[thread] == "compute"
+
+
 def test_memory_follows_what_is_taken_and_given_back():
     line = timeline([Role("a", [Compute("x", 1.0, takes=10), Begin(0, "AllReduce", 5.0, takes=4), Compute("y", 1.0, frees=10),
-                                Wait(0, frees=4)], held=100)], A100)
-    assert line.parts[0].memory == ((0.0, 100), (0.0, 110), (1.0, 114), (2.0, 104), (6.0, 100)) and line.peak == 114
+                                Wait(0, frees=4), Hold(7), Hold(0)], held=100)], A100)
+    assert line.parts[0].memory == ((0.0, 100), (0.0, 110), (1.0, 114), (2.0, 104), (6.0, 100), (6.0, 107)) and line.peak == 114
