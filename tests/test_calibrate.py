@@ -13,6 +13,8 @@ from minispore import cli
 from minispore.bench import calibrate, calibrate_rank, training
 from minispore.bench.fitting import cluster_from, link_of, not_negative, rate_of, rates
 from minispore.communication.cost import TERMS
+from minispore.graph.execute import Program
+from minispore.graph.overlap import progress
 from minispore.parallel.cost import Link, cluster_of, node_seconds
 from minispore.parallel.cost.exchange import FORMULA, link_seconds
 
@@ -149,6 +151,24 @@ def test_exchanges_are_cut_evenly_for_any_number_of_ranks():
         for graph in calibrate_rank.exchanges(1, n, [64, 4096]):
             assert all(isinstance(k, int) and k > 0 for node in graph.nodes for v in (*node.ins, *node.outs) for k in v.shape)
             json.dumps([v.shape for v in graph.outputs])
+
+
+def test_an_all_reduce_is_timed_as_gradients_go_too():
+    """Begun, then a product, then waited for: what it adds is the time beyond the product's."""
+    made = [calibrate_rank.Timed("", Program(graph), []) for graph in calibrate_rank.exchanges(0, 2, [4096])]
+    (t,) = (t for t in made if any(node.op.name == "Start" for *_, node in t.program.calls))
+    names = [node.op.name for call, _, _, node in t.program.calls if call is not progress]
+    assert names == ["Neg", "Neg", "Neg", "Start", "MatMul", "Wait", "Neg", "Neg", "Neg"]
+    durations = {"Neg": 1.0, "Start": 2.0, "MatMul": 50.0, "Wait": 3.0}
+    calls = [0.5 if call is progress else durations[node.op.name] for call, _, _, node in t.program.calls]
+    moved = 0.5 * sum(call is progress for call, *_ in t.program.calls)
+    for late in (0.0, 4.0):                                         # the second rank comes later, and the first waits for it
+        ends = np.cumsum(calls) + np.array([[0.0], [late]])
+        moments = np.stack([ends - calls, ends], -1)
+        found = {"collectives": [], "calls": [], "begin": []}
+        moments[0, -4:, 1] += late
+        calibrate_rank.note(t, moments[:, None].repeat(8, 1), np.zeros((2, 0)), found)
+        assert found["collectives"] == [["all_reduce", 4 * 4096, pytest.approx(2 + 3 + moved)]] and not found["calls"]
 
 
 def test_the_benchmark_predicts_its_cases(monkeypatch, tmp_path):
