@@ -71,12 +71,12 @@ def test_neighbours_exchange_at_once():
 def test_a_chain_of_ranks_waits_for_one_another():
     def chain(x):
         x = ops.Receive(0, get_rank() - 1, (250,), ms.float32)() if get_rank() else x
-        return ops.Send(0, get_rank() + 1)(x) if get_rank() < 2 else x
-    line = everybody(3, chain, (250,))
-    assert line.seconds == pytest.approx(2 * (1e-6 + 1000 / 1e9)) and [p.busy for p in line.parts] == [0, 0, 0]
-    assert line.bytes[INSIDE] == round(2 * 1000 / 3)
-    with pytest.raises(CollectiveError, match=r"never received message 0 \(in the world\) of each of 3 ranks"):
-        timeline([role(Seat(3), chain, (250,))], A100)
+        return ops.Send(0, get_rank() + 1)(x) if get_rank() < 5 else x
+    line = everybody(6, chain, (250,))                      # four in a node, two in the next
+    assert line.seconds == pytest.approx(4 * (1e-6 + 1000 / 1e9) + 1e-5 + 1000 / 1e8)
+    assert {p.busy for p in line.parts} == {0.0} and line.bytes == {INSIDE: round(4 * 1000 / 6), BETWEEN: round(1000 / 6)}
+    with pytest.raises(CollectiveError, match=r"never received message 0 \(in the world\) of each of 6 ranks"):
+        timeline([role(Seat(6), chain, (250,))], A100)
 
 
 def test_collectives_of_groups_meet_by_group_and_number():
