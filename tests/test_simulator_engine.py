@@ -66,6 +66,17 @@ def test_what_costs_nothing_exposes_nothing(program):
     assert (line.seconds, line.exposed, line.idle) == (total(program, Compute), 0, 0)
 
 
+@given(st.lists(st.tuples(programs(), st.integers(1, 3)), min_size=1, max_size=3))
+def test_a_role_of_several_ranks_counts_as_often(roles):
+    """Every figure is that of as many roles of one rank."""
+    sending = [([e._replace(inside=8.0, between=3.0) if isinstance(e, Begin) else e for e in p], n) for p, n in roles]
+    together = timeline([Role(f"{i}", p, n, held=i) for i, (p, n) in enumerate(sending)], A100)
+    apart = timeline([Role(f"{i}.{k}", p, 1, held=i) for i, (p, n) in enumerate(sending) for k in range(n)], A100)
+    assert together.ranks == apart.ranks and together.bytes == apart.bytes and together.peak == apart.peak
+    for figure in ("seconds", "compute", "idle", "exposed", "communication"):
+        assert getattr(together, figure) == pytest.approx(getattr(apart, figure))
+
+
 @given(programs())
 def test_spans_of_a_stream_never_overlap_and_keep_their_order(program):
     line = timeline([Role("all", program)], A100)
