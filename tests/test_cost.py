@@ -1,5 +1,6 @@
 """The cost model: clusters as data and files, seconds of ops, of groups of ranks and of moves between layouts."""
 import json
+from contextvars import copy_context
 from dataclasses import replace
 from math import inf, isfinite, prod
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minispore import ops
+from minispore.common.state import RankState, enter
 from minispore.graph.ir import Graph
 from minispore.ops.primitive import specs
 from minispore.parallel.cost import (
@@ -24,6 +26,7 @@ from minispore.parallel.cost import (
     node_seconds,
     op_seconds,
 )
+from minispore.parallel.cost.compute import float_size
 from minispore.parallel.cost.file import load
 from minispore.parallel.layout import TensorLayout, fits_shape, whole
 from minispore.parallel.mesh import Mesh
@@ -55,6 +58,11 @@ def test_a_cluster_by_name_by_file_and_by_itself(tmp_path, monkeypatch):
     MEASURED.save(tmp_path / "mine.json")
     monkeypatch.setenv("MINISPORE_CLUSTER", str(tmp_path / "mine.json"))
     assert cluster_of().name == "two" and cluster_of("a100").name == "a100"
+
+    def simulating():
+        enter(RankState(cluster=CLUSTERS["h100"]))
+        return cluster_of(), cluster_of("a100")
+    assert copy_context().run(simulating) == (CLUSTERS["h100"], CLUSTERS["a100"]) and cluster_of().name == "two"
 
 
 @pytest.mark.parametrize("cluster", ALL, ids=lambda c: c.name)
@@ -167,6 +175,16 @@ def test_all_ops_have_finite_seconds(cluster, dtype):
         assert isfinite(seconds) and seconds > 0
 
 
+def test_an_op_without_figures_takes_its_launch_and_the_share_of_the_peaks_that_is_reached():
+    device = Device("made up", {4: 1e9}, 1e6, 1e9, 0.5, "a test", (0.25, 0.125))
+    product, copy = node(ops.MatMul(), (100, 100), (100, 100)), node(ops.Neg(), (100, 100))
+    assert node_seconds(device, product) == pytest.approx(0.5 + max(2e6 / 0.25e9, 120_000 / 0.125e6))
+    assert node_seconds(device, copy) == pytest.approx(0.5 + 80_000 / 0.125e6)
+    fast = replace(device, bandwidth=1e12)
+    assert node_seconds(fast, product) == pytest.approx(0.5 + 2e6 / 0.25e9)
+    assert float_size(node(ops.Add(), (2,), (2,), dtype=np.dtype(np.int64))) == 4 == float_size(copy)      # whole numbers
+
+
 def test_parameters_cost_more_than_what_was_just_computed():
     near, far = (node_seconds(MEASURED.device, node(ops.Add(), (1000,), (1000,), made=made)) for made in (True, False))
     assert far - near == pytest.approx(8000 / MEASURED.device.far)
@@ -229,6 +247,13 @@ def test_an_exchange_costs_what_its_moves_cost(cluster, n, data):
         if fits_shape(mesh, larger, src) and route(mesh, larger, src, dst)[1] == found[1]:
             assert seconds <= exchange_seconds(cluster, mesh, larger, 4, src, dst)
         assert seconds <= exchange_seconds(cluster, mesh, shape, 8, src, dst)
+
+
+def test_a_slice_reads_and_writes_its_piece():
+    for cluster in ALL:
+        rate = cluster.device.rate("StridedSlice", 4)
+        seconds = exchange_seconds(cluster, Mesh(2), (2000,), 4, whole(1), TensorLayout(((0,),)))
+        assert seconds == pytest.approx(rate.overhead + 2 * 4000 / rate.bytes)
 
 
 def test_where_there_is_no_way_it_is_infinite():

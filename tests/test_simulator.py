@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import checked, of_class, texts
 from transformer import Split, batches, training_step
 
 import minispore as ms
@@ -20,7 +19,6 @@ from minispore.graph.compile import trace_call
 from minispore.graph.ir import Graph
 from minispore.graph.overlap import overlap
 from minispore.graph.passes import simplify
-from minispore.lab import draw
 from minispore.ops.primitive import Pin, Spec
 from minispore.parallel import compile
 from minispore.parallel.cost import CLUSTERS, Cluster, Link, exchange_seconds, group_seconds, move_seconds, node_seconds
@@ -29,9 +27,8 @@ from minispore.parallel.layout import TensorLayout
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.simulator import scaling, simulate, simulate_graphs
 from minispore.parallel.simulator.efficiency import table
-from minispore.parallel.simulator.events import Compute, Receive, Role, Send
 from minispore.parallel.simulator.program import communicates, memory_of
-from minispore.parallel.simulator.timeline import BETWEEN, INSIDE, duration, size, timeline
+from minispore.parallel.simulator.timeline import BETWEEN, INSIDE, duration, size
 
 A100 = CLUSTERS["a100"]
 FREE = Cluster("free", A100.device, 8, Link(0.0, 1e30), Link(0.0, 1e30), "a test")
@@ -119,6 +116,16 @@ def convolution(rank=0, n=4, height=16, kernel=3):
     weight = Parameter(np.ones((2, 2, kernel, kernel), np.float32), "w")
     step = ms.value_and_grad(lambda x: ops.sum(op(x, weight)), None, [weight])
     return compile(step, Tensor(np.ones((1, 2, height, 5), np.float32)), device_num=n, global_rank=rank)
+
+
+def test_halos_take_what_the_cost_model_says():
+    op, weight = ops.Conv2D(2, 5, pad_mode="same").shard(((1, 1, 4, 1), (1, 1, 1, 1))), Tensor(np.ones((2, 2, 5, 5), np.float32))
+    program = compile(lambda x: op(x, weight), Tensor(np.ones((1, 2, 16, 5), np.float32)), device_num=4)
+    moves = [s for s in program.cut.steps if hasattr(s.do, "axes") and s.do.op != "slice"]
+    assert {s.do.op for s in moves} >= {"halo"} and all(len(s.outs) == 1 for s in moves)
+    shapes = [next(iter(s.ins)).value.shape for s in moves]
+    assert simulate(program, "a100").communication == pytest.approx(
+        sum(move_seconds(A100, program.cut.mesh, s.do, shape, 4) for s, shape in zip(moves, shapes, strict=True)))
 
 
 @pytest.mark.parametrize("n, node_size, kernel", [(2, 8, 3), (4, 8, 5), (4, 2, 3), (6, 2, 3), (6, 4, 5)])
@@ -266,32 +273,3 @@ def test_what_is_no_program_is_refused():
     with pytest.raises(TypeError, match="give mesh=Mesh"):
         simulate(lenet(1).scheduled)
     assert simulate(lenet(2).scheduled, "a100", Mesh(2)).seconds == simulate(lenet(2), "a100").seconds
-
-
-# ---- pictures ----------------------------------------------------------------------------------------
-
-def test_a_picture_shows_streams_memory_and_what_is_exposed(transformer):
-    line = simulate(transformer, "cpu")
-    root = checked(draw.simulated(line))
-    assert of_class(root, "compute") and of_class(root, "exposed") and of_class(root, "memory")
-    assert len(of_class(root, "communication")) == sum(s.stream == "communication" for s in line.spans)
-    assert {"each of 8 ranks", "compute", "communication", "memory"} <= set(texts(root))
-    assert f"computes {duration(line.compute)} of {duration(line.seconds)}" in draw.simulated(line).alt
-
-
-def test_a_pipeline_has_lanes_for_each_stage():
-    roles = [Role("stage 0", [Compute("forward", 1.0), Send("stage 1", 0, "x", 0.5)]),
-             Role("stage 1", [Receive("stage 0", 0), Compute("forward", 1.0)], held=200 * 10 ** 9)]
-    root = checked(draw.simulated(timeline(roles, A100)))
-    assert {"stage 0", "stage 1"} <= set(texts(root)) and len(of_class(root, "compute")) == 2
-    assert any("it doesn't fit" in t for t in texts(root))
-    with pytest.raises(ValueError, match="17 roles are too many"):
-        draw.simulated(timeline([Role(str(i), []) for i in range(17)], A100))
-    with pytest.raises(TypeError, match="give what"):
-        draw.simulated(roles)
-    checked(draw.simulated(timeline([Role("nothing", [])], A100)))
-
-
-def test_the_scaling_curve_stands_beside_the_ideal():
-    shown = draw.scaling({"LeNet": scaling(lenet, (1, 4), "a100")})
-    assert "ideal" in texts(checked(shown)) and "ideal: 1 at 1, 4 at 4" in shown.alt

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from minispore import CollectiveError
 from minispore.parallel.cost import CLUSTERS
 from minispore.parallel.simulator import events
+from minispore.parallel.simulator.efficiency import curve
 from minispore.parallel.simulator.events import Begin, Compute, Hold, Receive, Role, Send, Wait
 from minispore.parallel.simulator.timeline import timeline
 
@@ -72,7 +73,8 @@ def test_a_role_of_several_ranks_counts_as_often(roles):
     sending = [([e._replace(inside=8.0, between=3.0) if isinstance(e, Begin) else e for e in p], n) for p, n in roles]
     together = timeline([Role(f"{i}", p, n, held=i) for i, (p, n) in enumerate(sending)], A100)
     apart = timeline([Role(f"{i}.{k}", p, 1, held=i) for i, (p, n) in enumerate(sending) for k in range(n)], A100)
-    assert together.ranks == apart.ranks and together.bytes == apart.bytes and together.peak == apart.peak
+    assert together.ranks == apart.ranks and together.bytes == apart.bytes
+    assert together.peak == apart.peak == len(roles) - 1            # of the fullest
     for figure in ("seconds", "compute", "idle", "exposed", "communication"):
         assert getattr(together, figure) == pytest.approx(getattr(apart, figure))
 
@@ -167,7 +169,8 @@ def test_messages_to_oneself_are_from_others_that_do_the_same(sizes, gap):
 @given(st.lists(st.floats(0, 1e-3), min_size=1, max_size=30))
 def test_spans_of_a_trace_end_where_the_next_begin(lengths):
     """In whole nanoseconds; a viewer drops what overlaps."""
-    line = timeline([Role("a", [e for i, s in enumerate(lengths) for e in (Compute(f"c{i}", s), Begin(i, "b", s))])], A100)
+    program = [e for i, s in enumerate(lengths) for e in (Compute(f"c{i}", s, takes=64), Begin(i, "b", s))]
+    line = timeline([Role("a", program)], A100)
     rows = json.loads(json.dumps(line.trace(), allow_nan=False))["traceEvents"]
     assert {r["ph"] for r in rows} == {"M", "X", "C"} and all(type(r["pid"]) is int and r["pid"] > 0 for r in rows)
     names = {(r["pid"], r["tid"]): r["args"]["name"] for r in rows if r["name"] == "thread_name"}
@@ -177,6 +180,18 @@ def test_spans_of_a_trace_end_where_the_next_begin(lengths):
         ends = [round(1e3 * (r["ts"] + r["dur"])) for r in spans]
         assert len(spans) == len(lengths) and all(a <= round(1e3 * b["ts"]) for a, b in zip(ends, spans[1:], strict=False))
         assert ends[-1] == pytest.approx(1e9 * line.seconds, abs=1.5) or names[thread] == "compute"
+    counted = [(r["ts"], r["args"]["bytes"]) for r in rows if r["ph"] == "C"]
+    assert counted == [(pytest.approx(1e6 * at, abs=1e-3), used) for at, used in line.parts[0].memory]
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=4))
+def test_efficiency_is_a_cards_work_a_second_over_that_on_the_fewest(lengths):
+    lines = {2 ** k: timeline([Role("a", [Compute("c", s)])], A100) for k, s in enumerate(lengths)}
+    alike, shared = curve(lines), curve(lines, dict.fromkeys(lines, 12.0))          # the same work a card; the same of all
+    assert [p.cards for p in alike] == sorted(lines) and alike[0].efficiency == shared[0].efficiency == 1
+    for a, b, s in zip(alike, shared, lengths, strict=True):
+        assert b.efficiency == pytest.approx(a.efficiency / a.cards)
+        assert a.efficiency * s == pytest.approx(lengths[0]) or min(s, lengths[0]) < 1e-9       # nothing takes no time
 
 
 def test_memory_follows_what_is_taken_and_given_back():
