@@ -135,7 +135,9 @@ def pipeline(folder, cards, failing=-1):
 
 def test_a_pipelines_script_is_run_as_each_rank(tmp_path):
     step = pipeline(tmp_path, 4)
-    line, one = step.timeline, pipeline(tmp_path, 1).timeline
+    alone = pipeline(tmp_path, 1)
+    line, one = step.timeline, alone.timeline
+    assert "note" not in alone.show() and alone.batch == 32             # alone it has nobody to join
     assert [p.name for p in line.parts] == [f"rank {r}" for r in range(4)]
     message = 1e-6 + 32 * 64 * 4 / 1e9
     assert 2 * one.seconds < line.seconds < 4 * one.seconds + 6 * message      # forward and backward, one behind the other
