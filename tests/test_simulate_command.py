@@ -41,6 +41,16 @@ def test_imagined_ranks_have_what_this_one_has():
     assert (half.size, half.rank) == (2, 0) and (half.all_reduce(x).then(lambda y: y + 1).wait() == 2 * x + 1).all()
 
 
+@given(st.integers(1, 6), st.data())
+def test_as_any_rank_one_gets_ones_own_part(n, data):
+    rank = data.draw(st.integers(0, n - 1))
+    comm, x = imagined.world(n, rank), np.arange(2.0 * n)
+    assert (comm.rank, comm.size) == (rank, n) and (comm.broadcast(x, n - 1 - rank).wait() == x).all()
+    assert (comm.reduce_scatter(x).wait() == n * x[2 * rank:2 * rank + 2]).all()
+    assert (comm.scatter(x, 0).wait() == x[2 * rank:2 * rank + 2]).all()
+    assert (comm.all_to_all(x).wait() == np.tile(x[2 * rank:2 * rank + 2], n)).all()
+
+
 # ---- minispore simulate ------------------------------------------------------------------------------
 
 def command(folder, script, *options, code=0):
@@ -193,16 +203,37 @@ def test_the_state_is_left_as_it_was(tmp_path, monkeypatch):
     assert float(ops.sum(Tensor([1.0, 2.0]))) == 3
 
 
-@given(st.lists(st.integers(0, 2), max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(2, 4))
-def test_a_step_is_what_comes_round_again(before, other, turns):
-    """before: of programs 0 to 2, that train nothing but may be long; a turn: some of these, and the optimizer's, 3."""
+def test_a_curve_says_what_did_not_go_and_what_is_shared_out(tmp_path):
+    """Efficiency is by samples: of the same batch on twice as many cards half, if a step takes as long."""
+    text = HEAD + """
+ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+product, weight = ops.MatMul().shard(((1, 1), (1, 2))), ms.Parameter(np.ones((16, 32), np.float32), "weight")
+ms.jit(lambda x: product(x, weight))(Tensor(x))
+"""
+    step = simulated(tmp_path, text, 8)
+    _, *rows, first, last = launch.scaled(str(tmp_path / "script.py"), [], 8, A100, step).splitlines()
+    assert [row.split()[0] for row in rows] == ["2", "4", "8"] and rows[0].split()[-1] == "1.000"
+    two, eight = (line.timeline.seconds for line in (simulated(tmp_path, text, 2), step))
+    assert float(rows[-1].split()[-1]) == pytest.approx(two / eight / 4, abs=1e-3)
+    assert first.startswith("1 card: ValueError: MatMul") and "needs 2 devices" in first
+    assert last == "the batch is 640 on any number of cards, so that more cards have less to do each"
+
+
+@given(st.lists(st.integers(0, 2), max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(2, 4),
+       st.lists(st.integers(0, 2), max_size=3))
+def test_a_step_is_what_comes_round_again(before, other, turns, between):
+    """before, between: of programs 0 to 2, that train nothing but may be long; a turn: some of these, and the optimizer's, 3."""
     kinds = [launch.Simulation(Graph()) for _ in range(4)]
     kinds[3].graph.assigned = {"a parameter": None}
     cycle = [k for k in other if k != 3] + [3]
-    ran = before + cycle * turns
+    ran = before + cycle + between + cycle * turns
     step = list(map(kinds.index, launch.step_of([kinds[k] for k in ran], lambda p: -kinds.index(p))))
     assert Counter(step) == Counter(cycle)
-    assert step in [ran[i:i + len(cycle)] for i in range(len(before) + 1)]          # as they first ran
+    assert step == next(turn for i in range(len(ran)) if Counter(turn := ran[i:i + len(cycle)]) == Counter(cycle))    # the first
+
+
+def test_data_may_have_the_shapes_of_some_weights(tmp_path):
+    assert simulated(tmp_path, script("data_parallel").replace("batch(10)", "batch(32)")).batch == 4 * 32
 
 
 def test_a_long_evaluation_before_is_no_step(tmp_path):

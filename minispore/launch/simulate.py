@@ -242,7 +242,8 @@ def scaled(path: str, args: Sequence[str], cards: int, cluster: Cluster, last: S
         except CollectiveError as e:
             error = e
         if step is None or error is not None:
-            refused.append(f"{n} cards: " + (f"{type(error).__name__}: {error}".splitlines()[0] if error else "no program"))
+            why = f"{type(error).__name__}: {error}".splitlines()[0] if error else "no program"
+            refused.append(f"{n} card{'s' * (n > 1)}: {why}")
         else:
             steps[n] = step
         n *= 2
