@@ -135,19 +135,19 @@ def simulated(path: str, args: Sequence[str], cards: int, cluster: Cluster) -> t
 
     All ranks are taken to do what rank 0 does, if that can be. Else, as in a pipeline, the script is run as each of them.
     """
-    runs, programs, role, error = as_rank(Seat(cards), path, args, cluster)
-    if not programs:
-        return None, error
+    first = as_rank(Seat(cards), path, args, cluster)
+    if not first.step:
+        return None, first.error
     try:
-        line = timeline([role], cluster)
+        line = timeline([first.role], cluster)
     except CollectiveError as e:
         if not 1 < cards <= MOST_ROLES:
             raise CollectiveError(f"not all ranks can do what rank 0 does ({e}). So the script has to be run as each of them, "
                                   f"which is done for 2 to {MOST_ROLES} cards; give --cards accordingly") from e
         line = timeline(each_rank(path, args, cards, cluster), cluster)
     alike = len(line.parts) == 1
-    batch = next((b for p in programs if alike and (b := p.batch(cards))), None)
-    return Step(line, programs, batch, max(runs.count[p] for p in programs), runs.ended), error
+    batch = next((b for p in first.step if alike and (b := p.batch(cards))), None)
+    return Step(line, first.step, batch, max(first.runs.count[p] for p in first.step), first.runs.ended), first.error
 
 
 def each_rank(path: str, args: Sequence[str], cards: int, cluster: Cluster) -> list[Role]:
@@ -155,23 +155,31 @@ def each_rank(path: str, args: Sequence[str], cards: int, cluster: Cluster) -> l
     roles = []
     for rank in range(cards):
         with redirect_stdout(io.StringIO()):                # it was said by the first run
-            _, programs, role, error = as_rank(Seat(cards, rank, own=True), path, args, cluster)
-        if error is not None and not programs:
-            raise CollectiveError(f"as rank {rank} the script failed: {type(error).__name__}: {error}") from error
-        roles.append(role)
+            mine = as_rank(Seat(cards, rank, own=True), path, args, cluster)
+        if mine.error is not None and not mine.step:
+            raise CollectiveError(f"as rank {rank} the script failed: {type(mine.error).__name__}: {mine.error}") from mine.error
+        roles.append(mine.role)
     return roles
 
 
-def as_rank(seat: Seat, path: str, args: Sequence[str], cluster: Cluster) -> \
-        tuple[Runs, list[Simulation], Role, BaseException | None]:
-    """The script, run as one rank: all that it ran, of that the training step, that as a role, and with which error it ended."""
+class Ran(NamedTuple):
+    """A script, run as one rank. step: the programs of its training step; role: they in virtual time; error: with which it ended,
+    if it did."""
+    runs: Runs
+    step: list[Simulation]
+    role: Role
+    error: BaseException | None
+
+
+def as_rank(seat: Seat, path: str, args: Sequence[str], cluster: Cluster) -> Ran:
+    """Run the script as one rank."""
     def run():
         runs, env = Runs(), environment.for_rank(seat.rank, seat.ranks)
         enter(RankState(seat.rank, seat.ranks, mode=GRAPH_MODE, stand_in=runs.stand_in, cluster=cluster))
         with as_script(path, args, {**env, "MS_SIMULATION_LEVEL": "0"}):
             error = run_script(os.path.abspath(path))
-        programs = step_of(runs.programs, lambda p: seconds(role_of([p.scheduled], cluster, seat)))
-        return runs, programs, role_of([p.scheduled for p in programs], cluster, seat), error
+        step = step_of(runs.programs, lambda p: seconds(role_of([p.scheduled], cluster, seat)))
+        return Ran(runs, step, role_of([p.scheduled for p in step], cluster, seat), error)
     return copy_context().run(run)
 
 
@@ -203,9 +211,16 @@ def as_script(path: str, args: Sequence[str], variables: dict[str, str]):
         os.environ.clear()
         os.environ.update(before[2])
         os.chdir(here)
-        for name in set(sys.modules) - modules:
-            if os.path.realpath(getattr(sys.modules[name], "__file__", None) or os.sep).startswith(os.path.join(folder, "")):
-                del sys.modules[name]
+        for name in [name for name in set(sys.modules) - modules if beside(folder, name)]:
+            del sys.modules[name]
+
+
+def beside(folder: str, name: str) -> bool:
+    """Whether a module stands in a script's folder itself, alone or in a package, so that it may depend on rank and cards."""
+    first = name.partition(".")[0]
+    module = sys.modules.get(first)
+    places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None) or ""]
+    return first not in (alias.HERE, alias.THERE) and any(os.path.dirname(os.path.realpath(place)) == folder for place in places)
 
 
 def step_of(ran: list[Simulation], seconds: Callable[[Simulation], float]) -> list[Simulation]:
