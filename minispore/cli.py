@@ -89,10 +89,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_simulate(p) -> None:
-    p.description = ("Run a training script, unchanged, as rank 0 of cards that aren't there, for a few steps (values are zeros; "
-                     "a PYNATIVE_MODE script is taken as if in GRAPH_MODE), and its training step in virtual time.")
+    p.description = ("Run a training script, unchanged, as rank 0 of cards that aren't there (as each rank, where they send one "
+                     "another different messages), for a few steps (values are zeros; a PYNATIVE_MODE script is taken as if in "
+                     "GRAPH_MODE), and its training step in virtual time.")
     p.add_argument("program", nargs="+", metavar="script.py", help="and its arguments; -- before it, if they have dashes")
-    p.add_argument("--cards", type=whole, default=8, metavar="N", help="ranks (8)")
+    p.add_argument("--cards", type=whole, default=8, metavar="N", help="ranks, 1 to 4096 (8)")
     p.add_argument("--cluster", metavar="NAME",
                    help="cpu, a100, h100, ascend910, ascend910b, or a JSON file (MINISPORE_CLUSTER's, else cpu)")
     p.add_argument("--node-size", type=whole, metavar="K", help="cards of a node (the cluster's)")

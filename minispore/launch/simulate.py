@@ -1,5 +1,5 @@
-"""`minispore simulate script.py`: the script in this process, as rank 0 of cards that aren't there; its training step in virtual
-time on a described cluster."""
+"""`minispore simulate script.py`: the script in this process, as rank 0 of cards that aren't there, or as one rank after another;
+its training step in virtual time on a described cluster."""
 import io
 import os
 import runpy
