@@ -267,6 +267,11 @@ def test_several_graphs_are_one_step():
     assert twice.seconds == pytest.approx(2 * once.seconds) and twice.bytes[INSIDE] == 2 * once.bytes[INSIDE]
 
 
+def test_the_cluster_is_that_of_the_environment_if_none_is_given(monkeypatch):
+    monkeypatch.setenv("MINISPORE_CLUSTER", "h100")
+    assert simulate(lenet(1)).cluster is CLUSTERS["h100"] and scaling(lenet, (1,))[0] == scaling(lenet, (1,), "h100")[0]
+
+
 def test_what_is_no_program_is_refused():
     with pytest.raises(TypeError, match="is no program; give what minispore.compile"):
         simulate(lenet)
