@@ -113,7 +113,10 @@ def main() -> None:
         file = o.cluster or str(Path(folder, "cluster.json"))
         if not o.cluster and (code := calibrate.main(RANKS, save=file)):
             sys.exit(code)
-        cluster = cluster_of(file)
+        try:
+            cluster = cluster_of(file)
+        except ValueError as e:
+            parser.error(str(e))
     kinds = [(case.network, case.strategy) for case in cases(o.few)]
     rows = [(*kind, p, m) for kind, p, m in zip(kinds, predicted(cluster, o.few), measured(o.turns, o.few), strict=True)]
     correlations = []

@@ -170,9 +170,13 @@ def main() -> None:
     p.add_argument("--cluster", default="ascend910b", help="a100, h100, ascend910, ascend910b or a JSON file (ascend910b)")
     p.add_argument("--no-measure", action="store_true", help="simulate only")
     o = p.parse_args()
+    try:
+        cluster = cluster_of(o.cluster)
+    except ValueError as e:
+        p.error(str(e))
     if not o.no_measure:
         measure()
-    simulate_all(cluster_of(o.cluster))
+    simulate_all(cluster)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,20 @@ import sys
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    o = parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):      # what a terminal's encoding lacks mustn't be an error
+            stream.reconfigure(errors="backslashreplace")
+    p = parser()
+    o, unknown = p.parse_known_args(argv)
+    if unknown:
+        p.error(f"unrecognized arguments: {' '.join(unknown)}{getattr(o, 'hint', '')}")
     try:
         code = o.command(o) or 0
         sys.stdout.flush()
         return code
+    except KeyboardInterrupt:
+        print("minispore: interrupted", file=sys.stderr)
+        return 128 + 2                          # as a shell says of SIGINT
     except BrokenPipeError:                     # `minispore … | head`: nobody wants to know more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13                         # as a shell says of SIGPIPE
@@ -38,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     run.set_defaults(command=run_script)
 
     add_simulate(commands.add_parser("simulate", help="a script on a cluster that isn't there: step time, what is idle, bytes",
-                                     usage="minispore simulate [options] [--] script.py [its arguments]"))
+                                     usage="minispore simulate [options] [--] script.py [its arguments]", allow_abbrev=False))
 
     data = commands.add_parser("data", help="write a folder of data in MNIST's format")
     data.add_argument("name", choices=("digits", "mnist"),
@@ -80,19 +89,28 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_simulate(p) -> None:
-    p.description = ("Run a training script, unchanged, as rank 0 of cards that aren't there, for a few steps (values are zeros; "
-                     "a PYNATIVE_MODE script is taken as if in GRAPH_MODE), and its training step in virtual time.")
+    p.description = ("Run a training script, unchanged, as rank 0 of cards that aren't there (as each rank, where they send one "
+                     "another different messages), for a few steps (values are zeros; a PYNATIVE_MODE script is taken as if in "
+                     "GRAPH_MODE), and its training step in virtual time.")
     p.add_argument("program", nargs="+", metavar="script.py", help="and its arguments; -- before it, if they have dashes")
-    p.add_argument("--cards", type=int, default=8, metavar="N", help="ranks (8)")
+    p.add_argument("--cards", type=whole, default=8, metavar="N", help="ranks, 1 to 4096 (8)")
     p.add_argument("--cluster", metavar="NAME",
                    help="cpu, a100, h100, ascend910, ascend910b, or a JSON file (MINISPORE_CLUSTER's, else cpu)")
-    p.add_argument("--node-size", type=int, metavar="K", help="cards of a node (the cluster's)")
+    p.add_argument("--node-size", type=whole, metavar="K", help="cards of a node (the cluster's)")
     p.add_argument("--trace", metavar="FILE.json", help="write the timeline for ui.perfetto.dev")
     p.add_argument("--svg", metavar="FILE.svg", help="draw the timeline and the memory")
     p.add_argument("--json", metavar="FILE.json", help="write the figures")
     p.add_argument("--curve", action="store_true", help="also on 1, 2, 4 … cards: step times and efficiency")
     p.add_argument("--as-mindspore", action="store_true", help=argparse.SUPPRESS)
-    p.set_defaults(command=simulate_script)
+    p.set_defaults(command=simulate_script, hint=". If they are the script's, put -- before it: minispore simulate --cards 8 -- "
+                   "script.py --epochs 5")
+
+
+def whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number; give one, such as 8") from None
 
 
 def add_grade(p) -> None:

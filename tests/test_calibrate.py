@@ -13,6 +13,8 @@ from minispore import cli
 from minispore.bench import calibrate, calibrate_rank, training
 from minispore.bench.fitting import cluster_from, link_of, not_negative, rate_of, rates
 from minispore.communication.cost import TERMS
+from minispore.graph.execute import Program
+from minispore.graph.overlap import progress
 from minispore.parallel.cost import Link, cluster_of, node_seconds
 from minispore.parallel.cost.exchange import FORMULA, link_seconds
 
@@ -103,7 +105,27 @@ def test_calls_that_were_all_short_leave_nothing_for_nothing():
     cluster = cluster_from(found, 10 ** 9, 2, "made up")
     assert all(map(isfinite, (*cluster.device.flops.values(), cluster.device.bandwidth, cluster.inside.bandwidth)))
     assert min(cluster.device.rate(op, size).bytes for op in ("MatMul", "ReLU", "Erf") for size in (4, 8)) < inf
-    assert cluster.begin == 0 and not cluster.overlap
+    assert cluster.begin == 0 and not cluster.overlap and cluster.node_size == 2
+    assert cluster_from(found, 10 ** 9, 16, "made up").node_size == 16          # the cores of this machine are a node
+
+
+def test_rates_are_of_float32():
+    calls = [("Add", n, 12 * n, 0, 4, 1e-6 + n / 1e9) for n in (10, 1000, 10 ** 6)]
+    assert rates(calls) == rates([*calls, *(("Add", n, 24 * n, 0, 8, 1.0) for n in (10, 1000, 10 ** 6))])
+
+
+def test_cores_share_the_memory(monkeypatch, tmp_path, capsys):
+    calls = [(op, 2 * n, 4 * n, 0, 4, 1e-6 + n / 1e9) for op in ("MatMul", "Add") for n in (10, 1000, 10 ** 6)]
+    found = {"ranks": 2, "rounds": 9, "calls": calls, "begin": [[1e-5, 0.0]], "collectives": [("all_reduce", 10, 1e-5),
+                                                                                              ("all_reduce", 10 ** 6, 1e-3)]}
+    monkeypatch.setattr(calibrate, "run", lambda *what: (found, 0))
+    monkeypatch.setattr(calibrate, "memory", lambda: 1 << 40)
+    monkeypatch.setattr(calibrate.environment, "cores", lambda: 4)
+    assert calibrate.main(2, str(tmp_path / "c.json")) == 0 and cluster_of(str(tmp_path / "c.json")).device.memory == 1 << 38
+    assert "4 cores, 9 rounds" in capsys.readouterr().out
+    monkeypatch.setattr(calibrate.environment, "cores", lambda: 1)
+    assert calibrate.main(2, str(tmp_path / "c.json")) == 0 and cluster_of(str(tmp_path / "c.json")).device.memory == 1 << 39
+    assert "2 ranks share 1 core" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("f, b, t", [([], [], []), ([1], [1, 2], [1]), ([1], [1], [0.0]), ([1], [1], [np.nan])])
@@ -149,6 +171,23 @@ def test_exchanges_are_cut_evenly_for_any_number_of_ranks():
         for graph in calibrate_rank.exchanges(1, n, [64, 4096]):
             assert all(isinstance(k, int) and k > 0 for node in graph.nodes for v in (*node.ins, *node.outs) for k in v.shape)
             json.dumps([v.shape for v in graph.outputs])
+
+
+def test_an_all_reduce_is_timed_as_gradients_go_too():
+    """Begun, then a product, then waited for: what it adds is the time beyond the product's."""
+    made = [calibrate_rank.Timed("", Program(graph), []) for graph in calibrate_rank.exchanges(0, 2, [4096])]
+    (t,) = (t for t in made if any(node.op.name == "Start" for *_, node in t.program.calls))
+    names = [node.op.name for call, _, _, node in t.program.calls if call is not progress]
+    assert names == ["Neg", "Neg", "Neg", "Start", "MatMul", "Wait", "Neg", "Neg", "Neg"]
+    durations = {"Neg": 1.0, "Start": 2.0, "MatMul": 50.0, "Wait": 3.0}
+    calls = [0.5 if call is progress else durations[node.op.name] for call, _, _, node in t.program.calls]
+    moved = 0.5 * sum(call is progress for call, *_ in t.program.calls)
+    for late in (0.0, 4.0):                                         # the second rank comes later, and the first waits for it
+        ends = np.cumsum(calls) + np.array([[0.0], [late]])
+        moments = np.stack([ends - calls, ends], -1)
+        found = {"collectives": [], "calls": [], "begin": []}
+        calibrate_rank.note(t, moments[:, None].repeat(8, 1), np.zeros((2, 0)), found)
+        assert found["collectives"] == [["all_reduce", 4 * 4096, pytest.approx(2 + 3 + moved)]] and not found["calls"]
 
 
 def test_the_benchmark_predicts_its_cases(monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """The cost model: clusters as data and files, seconds of ops, of groups of ranks and of moves between layouts."""
 import json
+from contextvars import copy_context
 from dataclasses import replace
 from math import inf, isfinite, prod
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minispore import ops
+from minispore.common.state import RankState, enter
 from minispore.graph.ir import Graph
 from minispore.ops.primitive import specs
 from minispore.parallel.cost import (
@@ -24,7 +26,8 @@ from minispore.parallel.cost import (
     node_seconds,
     op_seconds,
 )
-from minispore.parallel.cost.cluster import load
+from minispore.parallel.cost.compute import float_size
+from minispore.parallel.cost.file import load
 from minispore.parallel.layout import TensorLayout, fits_shape, whole
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.redistribution import route
@@ -56,6 +59,11 @@ def test_a_cluster_by_name_by_file_and_by_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("MINISPORE_CLUSTER", str(tmp_path / "mine.json"))
     assert cluster_of().name == "two" and cluster_of("a100").name == "a100"
 
+    def simulating():
+        enter(RankState(cluster=CLUSTERS["h100"]))
+        return cluster_of(), cluster_of("a100")
+    assert copy_context().run(simulating) == (CLUSTERS["h100"], CLUSTERS["a100"]) and cluster_of().name == "two"
+
 
 @pytest.mark.parametrize("cluster", ALL, ids=lambda c: c.name)
 def test_what_is_saved_is_loaded(cluster, tmp_path):
@@ -67,37 +75,56 @@ def test_what_is_saved_is_loaded(cluster, tmp_path):
     assert {**vars(again), "device": 0} == {**vars(cluster), "device": 0}
 
 
-def test_unknown_clusters_are_told_what_there_is():
+def test_unknown_clusters_are_told_what_there_is(monkeypatch):
     with pytest.raises(ValueError, match="cluster 'b200' is unknown; there are cpu, a100, h100, .* JSON file that minispore"):
         cluster_of("b200")
     with pytest.raises(ValueError, match="node_size=0 must be a whole number ≥ 1"):
         cluster_of("a100", node_size=0)
+    monkeypatch.setenv("MINISPORE_CLUSTER", "b300")
+    with pytest.raises(ValueError, match="MINISPORE_CLUSTER: cluster 'b300' is unknown"):
+        cluster_of()
 
 
 @pytest.mark.parametrize("spoil, says", [
-    (lambda d: d.pop("device"), "KeyError: 'device'"), (lambda d: d.update(speed=1), "unexpected keyword argument 'speed'"),
-    (lambda d: d["device"].update(bandwidth=0), "0 must be more than 0"), (lambda d: d.update(inside=3), "TypeError"),
-    (lambda d: d["device"]["measured"].update(Add=["fast", 1, 1]), "could not convert string to float: 'fast'"),
-    (lambda d: d["device"]["measured"].update(Add=[1e-6, -1, 1]), "-1 must be more than 0"),
-    (lambda d: d["measured"].update(all_reduce=[1e-6, 0]), "0 must be more than 0"),
-    (lambda d: d.update(node_size=0), "node_size=0 must be a whole number")])
+    (lambda d: d.pop("device"), "'device' is missing; a cluster has the entries name, device, node_size"),
+    (lambda d: d.update(speed=1), "'speed' is unknown; a cluster has"), (lambda d: d.update(device=3), "device: 3 is no object"),
+    (lambda d: d["device"].pop("launch"), "device: 'launch' is missing; a device has the entries"),
+    (lambda d: d["device"].update(bandwidth=0), "device: bandwidth: 0 is no number above 0"),
+    (lambda d: d["device"].update(launch="soon"), "device: launch: 'soon' is no number of seconds from 0 on"),
+    (lambda d: d["device"].update(launch=None), "device: launch: inf is no number of seconds"),
+    (lambda d: d["device"].update(memory=float("nan")), "device: memory: nan is no number above 0"),
+    (lambda d: d["device"].update(flops={}), "device: flops: {} is no object in braces with entries"),
+    (lambda d: d["device"].update(flops=[1]), r"device: flops: \[1\] is no object"),
+    (lambda d: d["device"].update(flops={"wide": 1}), "device: flops: .*'wide'"),
+    (lambda d: d["device"].update(reached=[0.5]), r"device: reached: \[0.5\] is no list of 2 numbers"),
+    (lambda d: d["device"].update(reached=[0.5, 1.5]), "device: reached: 1.5 is no share above 0, 1 at most"),
+    (lambda d: d["device"]["measured"].update(Add=["fast", 1, 1]), "device: measured: Add: 'fast' is no number of seconds"),
+    (lambda d: d["device"]["measured"].update(Add=[1e-6, -1, 1]), "device: measured: Add: -1 is no number above 0"),
+    (lambda d: d.update(inside=3), "inside: 3 is no list of 2 numbers"),
+    (lambda d: d.update(between=[-1e-6, 1]), "between: -1e-06 is no number of seconds"),
+    (lambda d: d["measured"].update(all_reduce=[1e-6, 0]), "measured: all_reduce: 0 is no number above 0"),
+    (lambda d: d.update(begin=True), "begin: True is no number of seconds"),
+    (lambda d: d.update(overlap="no"), "overlap: 'no' is no bool"), (lambda d: d.update(name=7), "name: 7 is no str"),
+    (lambda d: d.update(node_size=2.5), "node_size: 2.5 is no int"),
+    (lambda d: d.update(node_size=0), ".*node_size=0 must be a whole")])
 def test_bad_files_are_told_what_is_wrong_and_where_to_get_another(spoil, says, tmp_path):
     file = tmp_path / "cluster.json"
     MEASURED.save(file)
     data = json.loads(file.read_text())
     spoil(data)
     file.write_text(json.dumps(data))
-    with pytest.raises(ValueError, match=f"cluster file .*{says}.*minispore bench calibrate --save"):
+    with pytest.raises(ValueError, match=f"cluster file .*cluster.json: {says}.*minispore bench calibrate --save"):
         cluster_of(str(file))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "17"])
-def test_files_that_are_something_else(text, tmp_path):
+@pytest.mark.parametrize(("text", "says"), [("", "is no JSON: "), ("{", "is no JSON: "), ("[]", r"\[\] is no object"),
+                                            ("17", "17 is no object"), (b"\xff\xfe", "'utf-8' codec")])
+def test_files_that_are_something_else(text, says, tmp_path):
     file = tmp_path / "other.json"
-    file.write_text(text)
-    with pytest.raises(ValueError, match="other.json: .*Make one with minispore bench calibrate"):
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ValueError, match=f"other.json: {says}.*Make one with minispore bench calibrate"):
         load(file)
-    with pytest.raises(ValueError, match="none.json: FileNotFoundError"):
+    with pytest.raises(ValueError, match=r"none.json: can't be read \(No such file"):
         load(tmp_path / "none.json")
 
 
@@ -109,8 +136,27 @@ def test_links_inside_a_node_and_between_nodes():
     assert a100.link("all_gather", mesh, (0,)) == a100.between and a100.link("all_gather", mesh, (1, 2, 3)) == a100.inside
     assert MEASURED.link_between("all_reduce", (0, 1)) == MEASURED.measured["all_reduce"]
     assert MEASURED.link_between("all_gather", (0, 1)) == MEASURED.inside
+    assert replace(MEASURED, measured={"all_reduce": Link(0, 9e9)}, node_size=1).link_between("all_reduce", (0, 1)) == \
+        MEASURED.between                                            # what was measured inside a node says nothing of others
     wide = replace(a100, between=Link(1e-6, 1e12))
     assert wide.link_between("all_gather", range(16)).bandwidth == a100.inside.bandwidth            # but the node doesn't more
+
+
+@given(st.integers(1, 4), st.integers(2, 4))
+def test_what_everyone_sends_to_everyone_takes_as_long_as_the_ports_need(size, nodes):
+    """Counted message by message: each node's ports carry what leaves it."""
+    cluster, n = replace(CLUSTERS["a100"], node_size=size, inside=Link(0.0, 1e15)), size * nodes
+    leaves = sum(1 / n for a in range(size) for b in range(size, n))            # of the first node: of each rank's one byte
+    assert cluster.link_between("all_to_all", range(n)).bandwidth == pytest.approx(
+        size * cluster.between.bandwidth * (n - 1) / n / leaves)
+    for op in ("permute", "halo"):                                              # one message goes by one port
+        assert cluster.link_between(op, range(n)) == cluster.between
+
+
+def test_the_slowest_group_bounds_a_collective_of_all_groups():
+    cluster, mesh = replace(CLUSTERS["a100"], node_size=4), Mesh(6)             # (0, 1, 2) is in a node, (3, 4, 5) isn't
+    assert cluster.link_between("all_gather", (0, 1, 2)) == cluster.inside
+    assert cluster.link("all_gather", mesh, (1,)) == cluster.link_between("all_gather", (3, 4, 5)) != cluster.inside
 
 
 # ---- ops ------------------------------------------------------------------------------------------------------
@@ -127,6 +173,16 @@ def test_all_ops_have_finite_seconds(cluster, dtype):
                 node(ops.Conv2D(3, 3), (1, 2, 8, 8), (3, 2, 3, 3), dtype=np.dtype(dtype))):
         seconds = node_seconds(cluster.device, one)
         assert isfinite(seconds) and seconds > 0
+
+
+def test_an_op_without_figures_takes_its_launch_and_the_share_of_the_peaks_that_is_reached():
+    device = Device("made up", {4: 1e9}, 1e6, 1e9, 0.5, "a test", (0.25, 0.125))
+    product, copy = node(ops.MatMul(), (100, 100), (100, 100)), node(ops.Neg(), (100, 100))
+    assert node_seconds(device, product) == pytest.approx(0.5 + max(2e6 / 0.25e9, 120_000 / 0.125e6))
+    assert node_seconds(device, copy) == pytest.approx(0.5 + 80_000 / 0.125e6)
+    fast = replace(device, bandwidth=1e12)
+    assert node_seconds(fast, product) == pytest.approx(0.5 + 2e6 / 0.25e9)
+    assert float_size(node(ops.Add(), (2,), (2,), dtype=np.dtype(np.int64))) == 4 == float_size(copy)      # whole numbers
 
 
 def test_parameters_cost_more_than_what_was_just_computed():
@@ -191,6 +247,13 @@ def test_an_exchange_costs_what_its_moves_cost(cluster, n, data):
         if fits_shape(mesh, larger, src) and route(mesh, larger, src, dst)[1] == found[1]:
             assert seconds <= exchange_seconds(cluster, mesh, larger, 4, src, dst)
         assert seconds <= exchange_seconds(cluster, mesh, shape, 8, src, dst)
+
+
+def test_a_slice_reads_and_writes_its_piece():
+    for cluster in ALL:
+        rate = cluster.device.rate("StridedSlice", 4)
+        seconds = exchange_seconds(cluster, Mesh(2), (2000,), 4, whole(1), TensorLayout(((0,),)))
+        assert seconds == pytest.approx(rate.overhead + 2 * 4000 / rate.bytes)
 
 
 def test_where_there_is_no_way_it_is_infinite():

@@ -3,13 +3,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from math import inf
 from pathlib import Path
+from signal import SIGINT, SIGKILL
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-import minispore as ms
-from minispore import Tensor, ops
 from minispore.communication import imagined
 from minispore.parallel.cost import CLUSTERS
 from minispore.parallel.simulator.timeline import duration
@@ -31,6 +34,16 @@ def test_imagined_ranks_have_what_this_one_has():
     assert comm.send(x, 1).wait() is None and (comm.receive((2,), np.dtype("f4"), 1).wait() == 0).all()
     half = comm.split((0, 2), "half")
     assert (half.size, half.rank) == (2, 0) and (half.all_reduce(x).then(lambda y: y + 1).wait() == 2 * x + 1).all()
+
+
+@given(st.integers(1, 6), st.data())
+def test_as_any_rank_one_gets_ones_own_part(n, data):
+    rank = data.draw(st.integers(0, n - 1))
+    comm, x = imagined.world(n, rank), np.arange(2.0 * n)
+    assert (comm.rank, comm.size) == (rank, n) and (comm.broadcast(x, n - 1 - rank).wait() == x).all()
+    assert (comm.reduce_scatter(x).wait() == n * x[2 * rank:2 * rank + 2]).all()
+    assert (comm.scatter(x, 0).wait() == x[2 * rank:2 * rank + 2]).all()
+    assert (comm.all_to_all(x).wait() == np.tile(x[2 * rank:2 * rank + 2], n)).all()
 
 
 # ---- minispore simulate ------------------------------------------------------------------------------
@@ -129,17 +142,23 @@ def test_a_script_that_joins_nobody_is_told(tmp_path):
 def test_arguments_errors_and_exits_are_the_scripts(tmp_path):
     text = HEAD + "net(Tensor(x))\nprint(sys.argv[1:])\nif '--fail' in sys.argv:\n    1 / 0\nsys.exit(int(sys.argv[1]))\n"
     (tmp_path / "script.py").write_text(text)
-    assert "['0']" in command(tmp_path, "script.py", "0")
+    said = command(tmp_path, "script.py", "0")
+    assert "['0']" in said and "the script" not in said
     said = command(tmp_path, "--", "script.py", "7", "--fail")
     assert "ZeroDivisionError" in said and "script.py" in said and "what it ran before is simulated" in said
     assert "no program was compiled before the script failed" in command(tmp_path, "1 / 0\n", code=1)
+    assert "before the script ended with exit code 3, so" in command(tmp_path, "import sys\nsys.exit(3)\n", code=1)
     assert "a training step is an nn.TrainOneStepCell" in command(tmp_path, "print(1)\n", code=1)
 
 
 @pytest.mark.parametrize(("options", "says"), [
     (["none.py"], "there is no script 'none.py'"), (["script.py", "--cards", "0"], "from 1 to 4096"),
     (["script.py", "--cluster", "z9"], "cluster 'z9' is unknown; there are cpu, a100"),
-    (["script.py", "--node-size", "0"], "node_size=0 must be a whole number"),
+    (["script.py", "--node-size", "0"], "node_size=0 must be a whole number"), (["."], ". is a folder; give the script in it"),
+    (["script.py", "--cards", "many"], "'many' is no whole number; give one, such as 8"),
+    (["script.py", "--card", "4"], "unrecognized arguments: --card 4. If they are the script's, put -- before it"),
+    (["script.py", "--json", "none/f.json"], "none/f.json can't be written: there is no folder"),
+    (["script.py", "--cluster", "none.json"], "cluster file none.json: can't be read (No such file or directory). Make one with"),
 ])
 def test_wrong_options_are_told(tmp_path, options, says):
     (tmp_path / "script.py").write_text("\n")
@@ -157,12 +176,30 @@ def test_the_documents_scripts_are_simulated_as_they_are(tmp_path, name):
     assert "64 ranks of ascend910b (8 a node)" in said and "AllReduce" in said and "UserWarning" not in said
 
 
-def test_the_state_is_left_as_it_was(tmp_path):
-    from minispore.common.state import current
-    from minispore.launch import simulate as launch
-    (tmp_path / "script.py").write_text(script("data_parallel"))
-    before = current(), dict(os.environ), list(sys.argv)
-    step, error = launch.simulated(str(tmp_path / "script.py"), [], 4, A100)
-    assert error is None and step.batch == 40 and step.timeline.ranks == 4
-    assert (current(), dict(os.environ), list(sys.argv)) == before and ms.get_group_size() == 1
-    assert float(ops.sum(Tensor([1.0, 2.0]))) == 3
+@pytest.mark.parametrize(("signal", "code"), [(SIGINT, 130), (SIGKILL, -SIGKILL)])
+def test_interrupted_or_killed_it_leaves_nothing(tmp_path, signal, code):
+    (tmp_path / "script.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    rest = tmp_path / "temporary"
+    rest.mkdir()
+    with subprocess.Popen([sys.executable, "-m", "minispore.cli", "simulate", "script.py"], cwd=tmp_path, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env={**os.environ, "TMPDIR": str(rest)}) as process:
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(signal)
+        said = process.stdout.read()
+        assert process.wait(30) == code and said == ("minispore: interrupted\n" if signal == SIGINT else "")
+    assert not list(rest.iterdir()) and {p.name for p in tmp_path.iterdir()} == {"script.py", "temporary"}
+
+
+def test_any_encoding_and_infinite_figures_are_written(tmp_path):
+    replace(A100, device=replace(A100.device, memory=inf)).save(tmp_path / "endless.json")
+    (tmp_path / "script.py").write_text("print('训练')\n" + script("data_parallel"), encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "minispore.cli", "simulate", "script.py", "--json", "f.json", "--cluster",
+                           "endless.json"], cwd=tmp_path, capture_output=True, timeout=60,
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and b"\\u8bad" in done.stdout and b"0.0% of a card's" in done.stdout
+    assert json.loads((tmp_path / "f.json").read_text(), parse_constant=pytest.fail)["memory_card"] is None
+
+
+def test_a_file_that_cannot_be_written_is_told_after_the_figures(tmp_path):
+    said = command(tmp_path, script("data_parallel"), "--trace", ".", code=1)
+    assert "samples" in said and "minispore simulate: . can't be written: Is a directory; give another file" in said

@@ -1,159 +1,37 @@
 """The simulator: programs in virtual time, their figures and pictures."""
 import json
+from collections import Counter
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations
+from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import checked, of_class, texts
 from transformer import Split, batches, training_step
 
-from minispore import CollectiveError, Tensor, nn
+import minispore as ms
+from minispore import Parameter, Tensor, nn, ops
 from minispore.demo.lenet import LeNet5
 from minispore.graph import memory
-from minispore.lab import draw
+from minispore.graph.compile import trace_call
+from minispore.graph.ir import Graph
+from minispore.graph.overlap import overlap
+from minispore.graph.passes import simplify
+from minispore.ops.primitive import Pin, Spec
 from minispore.parallel import compile
-from minispore.parallel.cost import CLUSTERS, Cluster, Link, group_seconds, move_seconds, node_seconds
+from minispore.parallel.cost import CLUSTERS, Cluster, Link, exchange_seconds, group_seconds, move_seconds, node_seconds
 from minispore.parallel.cost.exchange import collective_seconds
+from minispore.parallel.layout import TensorLayout
 from minispore.parallel.mesh import Mesh
-from minispore.parallel.simulator import events, scaling, simulate, simulate_graphs
+from minispore.parallel.simulator import scaling, simulate, simulate_graphs
 from minispore.parallel.simulator.efficiency import table
-from minispore.parallel.simulator.events import Begin, Compute, Receive, Role, Send, Wait
 from minispore.parallel.simulator.program import communicates, memory_of
-from minispore.parallel.simulator.timeline import BETWEEN, INSIDE, duration, size, timeline
+from minispore.parallel.simulator.timeline import BETWEEN, INSIDE, duration, size
 
 A100 = CLUSTERS["a100"]
 FREE = Cluster("free", A100.device, 8, Link(0.0, 1e30), Link(0.0, 1e30), "a test")
-
-
-# ---- the engine --------------------------------------------------------------------------------------
-
-LENGTHS = st.integers(0, 8).map(float)
-
-
-@st.composite
-def programs(draw_):
-    """A role's events: computing, and collectives that are waited for somewhere behind their begin."""
-    out, open_ = [], []
-    for i in range(draw_(st.integers(0, 12))):
-        what = draw_(st.sampled_from(["compute", "begin", "wait"]))
-        if what == "compute":
-            out.append(Compute(f"c{i}", draw_(LENGTHS)))
-        elif what == "begin":
-            out.append(Begin(i, f"b{i}", draw_(LENGTHS)))
-            open_.append(i)
-        elif open_:
-            out.append(Wait(open_.pop(draw_(st.integers(0, len(open_) - 1)))))
-    return out + [Wait(i) for i in open_]
-
-
-def total(program, kind):
-    return sum(e.seconds for e in program if isinstance(e, kind))
-
-
-def blocking(program):
-    """The same, each collective waited for at once."""
-    return [e for event in program if not isinstance(event, Wait)
-            for e in ([event, Wait(event.key)] if isinstance(event, Begin) else [event])]
-
-
-@given(programs())
-def test_a_step_is_as_long_as_either_stream_and_no_longer_than_both(program):
-    line = timeline([Role("all", program)], A100)
-    computed, sent = total(program, Compute), total(program, Begin)
-    assert max(computed, sent) <= line.seconds <= computed + sent
-    assert line.compute == computed and line.communication == sent
-    assert line.exposed == line.seconds - computed                  # of one role: nobody else is waited for
-    assert line.seconds == 0 or line.idle == pytest.approx(line.exposed / line.seconds)
-
-
-@given(programs())
-def test_overlap_is_never_longer_than_waiting_at_once(program):
-    apart, at_once = (timeline([Role("all", p)], A100) for p in (program, blocking(program)))
-    assert apart.seconds <= at_once.seconds == total(program, Compute) + total(program, Begin)
-
-
-@given(programs())
-def test_what_costs_nothing_exposes_nothing(program):
-    line = timeline([Role("all", [e._replace(seconds=0.0) if isinstance(e, Begin) else e for e in program])], A100)
-    assert (line.seconds, line.exposed, line.idle) == (total(program, Compute), 0, 0)
-
-
-@given(programs())
-def test_spans_of_a_stream_never_overlap_and_keep_their_order(program):
-    line = timeline([Role("all", program)], A100)
-    for stream, kind in (("compute", Compute), ("communication", Begin)):
-        spans = [s for s in line.spans if s.stream == stream]
-        assert [s.label for s in spans] == [e.label for e in program if isinstance(e, kind)]
-        assert all(a.end <= b.begin for a, b in pairwise(spans))
-
-
-@given(st.lists(st.lists(LENGTHS, min_size=3, max_size=3), min_size=2, max_size=4), st.randoms(use_true_random=False))
-def test_a_collective_of_several_roles_begins_when_the_last_has_come(times, random):
-    """And in which order the roles are given makes no difference."""
-    names = [f"r{i}" for i in range(len(times))]
-    roles = [Role(name, [Compute("before", before), Begin("x", "AllReduce", seconds, members=tuple(names)), Wait("x"),
-                         Compute("after", after)]) for name, (before, seconds, after) in zip(names, times, strict=True)]
-    met = max(before for before, _, _ in times) + max(seconds for _, seconds, _ in times)
-    line = timeline(roles, A100)
-    assert line.seconds == met + max(after for _, _, after in times)
-    random.shuffle(roles)
-    assert sorted(timeline(roles, A100).spans) == sorted(line.spans)
-
-
-@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 4))
-def test_a_pipeline_takes_as_many_steps_as_micro_batches_and_stages(stages, batches_, seconds):
-    """GPipe's formula: m + p - 1 turns."""
-    def stage(i):
-        for k in range(batches_):
-            if i:
-                yield Receive(str(i - 1), k)
-            yield Compute("forward", float(seconds))
-            if i < stages - 1:
-                yield Send(str(i + 1), k, "activations", 0.0)
-    line = timeline([Role(str(i), list(stage(i))) for i in range(stages)], A100)
-    assert line.seconds == (batches_ + stages - 1) * seconds and line.exposed == 0
-    assert line.idle == pytest.approx((stages - 1) / (batches_ + stages - 1))
-
-
-def test_a_message_under_way_is_exposed_and_the_wait_before_is_not():
-    sender = Role("a", [Compute("x", 5.0), Send("b", 0, "m", 2.0)])
-    line = timeline([sender, Role("b", [Receive("a", 0), Compute("y", 1.0)])], A100)
-    a, b = line.parts
-    assert line.seconds == 8 and b.exposed == 2 and b.busy == 1
-    assert a.exposed == 2           # the end of its own message: its port is the last to come to rest
-
-
-@pytest.mark.parametrize(("roles", "says"), [
-    ([Role("a", [Receive("b", 1)]), Role("b", [Receive("a", 2)])],
-     "a waits for message 1 of b, which waits for message 2 of a; b waits for message 2 of a"),
-    ([Role("a", [Receive("b", 1)]), Role("b", [])], "a waits for message 1 of b, which has ended"),
-    ([Role("a", [Receive("c", 1)])], r"a waits for message 1 of c, which isn't there \(there are a\)"),
-    ([Role("a", [Wait(3)])], "a waits for 3, which it never began"),
-    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("a", "b")), Wait(1)]),
-      Role("b", [Begin(2, "AllGather", 1.0, members=("a", "b")), Wait(2)])],
-     r"a waits in AllReduce \(1\) for b, which is in AllGather \(2\)"),
-    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("a", "b"))]), Role("b", [Wait(7)])], "b, which waits for 7"),
-    ([Role("a", [Begin(1, "AllReduce", 1.0, members=("b",))]), Role("b", [])], "b, which has ended"),
-    ([Role("a", [Begin(1, "AllReduce", 1.0, members=()), Send("b", 1, "x", 1.0)]), Role("b", [])],
-     "b has ended and never received message 1 of a"),
-])
-def test_who_cannot_go_on_says_what_it_waits_for(roles, says):
-    with pytest.raises(CollectiveError, match=says):
-        events.play(roles)
-
-
-def test_roles_need_names_of_their_own():
-    with pytest.raises(ValueError, match="told apart by their names"):
-        events.play([Role("a", []), Role("a", [])])
-
-
-def test_memory_follows_what_is_taken_and_given_back():
-    line = timeline([Role("a", [Compute("x", 1.0, takes=10), Begin(0, "AllReduce", 5.0, takes=4), Compute("y", 1.0, frees=10),
-                                Wait(0, frees=4)], held=100)], A100)
-    assert line.parts[0].memory == ((0.0, 100), (0.0, 110), (1.0, 114), (2.0, 104), (6.0, 100)) and line.peak == 114
 
 
 # ---- programs ----------------------------------------------------------------------------------------
@@ -175,6 +53,8 @@ def test_without_communication_a_step_is_the_sum_of_its_nodes():
     program = lenet(1)
     line = simulate(program, "a100")
     assert line.seconds == pytest.approx(sum(node_seconds(A100.device, n) for n in program.scheduled.nodes))
+    late = replace(A100, begin=1.0)                 # a run's start
+    assert simulate_graphs([program.scheduled] * 2, 1, late).seconds == pytest.approx(2 + 2 * line.seconds)
     assert line.idle == pytest.approx(0, abs=1e-12) and line.bytes == {INSIDE: 0, BETWEEN: 0}
 
 
@@ -231,21 +111,127 @@ def test_moves_take_what_the_cost_model_says(transformer):
     assert line.communication >= expected * 0.999 and (fused or line.communication == pytest.approx(expected))
 
 
-@pytest.mark.parametrize("program", [lenet(1), lenet(4)], ids=["one", "four"])
-def test_memory_is_that_of_the_plan(program):
-    """The most that lives at once is what the plan finds room for, but for what its holes cost it."""
-    graph = program.scheduled
+def convolution(rank=0, n=4, height=16, kernel=3):
+    op = ops.Conv2D(2, kernel, pad_mode="same").shard(((1, 1, n, 1), (1, 1, 1, 1)))
+    weight = Parameter(np.ones((2, 2, kernel, kernel), np.float32), "w")
+    step = ms.value_and_grad(lambda x: ops.sum(op(x, weight)), None, [weight])
+    return compile(step, Tensor(np.ones((1, 2, height, 5), np.float32)), device_num=n, global_rank=rank)
+
+
+def test_halos_take_what_the_cost_model_says():
+    op, weight = ops.Conv2D(2, 5, pad_mode="same").shard(((1, 1, 4, 1), (1, 1, 1, 1))), Tensor(np.ones((2, 2, 5, 5), np.float32))
+    program = compile(lambda x: op(x, weight), Tensor(np.ones((1, 2, 16, 5), np.float32)), device_num=4)
+    moves = [s for s in program.cut.steps if hasattr(s.do, "axes") and s.do.op != "slice"]
+    assert {s.do.op for s in moves} >= {"halo"} and all(len(s.outs) == 1 for s in moves)
+    shapes = [next(iter(s.ins)).value.shape for s in moves]
+    assert simulate(program, "a100").communication == pytest.approx(
+        sum(move_seconds(A100, program.cut.mesh, s.do, shape, 4) for s, shape in zip(moves, shapes, strict=True)))
+
+
+@pytest.mark.parametrize("n, node_size, kernel", [(2, 8, 3), (4, 8, 5), (4, 2, 3), (6, 2, 3), (6, 4, 5)])
+def test_halos_are_counted_as_all_ranks_send_them(n, node_size, kernel):
+    apart = Cluster("c", A100.device, node_size, A100.inside, A100.between, "a test")
+    line = simulate(convolution(0, n, 4 * n, kernel), apart)
+    sent = Counter()
+    for me in range(n):
+        for op, out in ((node.op, node.outs[0]) for node in convolution(me, n, 4 * n, kernel).communications):
+            for reader in range(n):
+                start, stop = op.overlap(reader, op.place) if op.name == "HaloOver" else (0, 0)
+                if reader != me and start < stop:
+                    link = INSIDE if reader // node_size == me // node_size else BETWEEN
+                    sent[link] += (stop - start) * prod(out.shape) // op.size * 4 / n
+    assert sent and all(line.bytes_by_collective["Halo"][link] == pytest.approx(sent[link], abs=1) for link in (INSIDE, BETWEEN))
+
+
+def test_sixteen_bit_floats_that_are_summed_go_as_four_bytes():
+    """As the ranks' own record says."""
+    def bytes_of(dtype):
+        w = Parameter(np.ones((8, 8), dtype), "w")
+        step = ms.value_and_grad(lambda x: ops.sum(ops.matmul(x, w)), None, [w])
+        program = compile(step, Tensor(np.ones((4, 8), dtype)), device_num=2)
+        sent = simulate(program, "a100").bytes_by_collective["AllReduce"][INSIDE]
+        assert sent == program.sent_bytes
+        return sent
+    assert bytes_of(np.float16) == bytes_of(np.float32) == bytes_of(np.float64) / 2
+    whole, split, partial = TensorLayout(((),)), TensorLayout(((0,),)), TensorLayout(((),), frozenset({0}))
+    for src, dst, factor in ((partial, whole, 1), (partial, split, 1), (split, whole, 2)):
+        two, four = (exchange_seconds(A100, Mesh(2), (1 << 28,), size, src, dst) for size in (2, 4))
+        assert four == pytest.approx(factor * two, rel=0.01)
+
+
+def planned(graph):
+    """{value: (offset, bytes, first, last)}: where graph/memory.py puts it, and from which node on to which it is needed."""
     owned = {v for node in graph.nodes for v in node.outs} | set(graph.inputs)
     root = memory.roots(graph, lambda v: v in owned)
-    plan = memory.plan(graph, root, {graph.assigned[p] for p in memory.in_place(graph, root)})
-    line = simulate(program, "cpu")
-    held = line.parts[0].memory[0][1]
-    assert held >= program.memory["parameters"]
-    assert plan.size * 0.6 <= line.peak - held <= plan.size
-    taken, given = (sum(row[k] for row in memory_of(graph).values()) for k in range(2))
-    left = [v for v in graph.results() if v not in root and v.node is not None and v not in {
-        graph.assigned[p] for p in memory.in_place(graph, root)}]
-    assert taken - given == sum(map(memory.bytes_of, dict.fromkeys(left)))
+    offset = memory.plan(graph, root, {graph.assigned[p] for p in memory.in_place(graph, root)} | set(graph.inputs)).offset
+    last = {root.get(v, v): i for i, node in enumerate(graph.nodes) for v in (*node.outs, *node.ins)}
+    last |= {root.get(v, v): len(graph.nodes) for v in graph.results()}
+    made = {v: i for i, node in enumerate(graph.nodes) for v in node.outs}
+    return {v: (offset[v], memory.bytes_of(v), made[v], last[v]) for v in offset}
+
+
+def agrees_with_the_plan(graph):
+    """While each node runs, as many bytes are in use as the plan has in use."""
+    places, used = planned(graph), 0
+    for i, (takes, frees) in enumerate(memory_of(graph).values()):
+        used += takes
+        covered = {line for at, size, first, last in places.values() if first <= i <= last
+                   for line in range(at, at + size, memory.ALIGN)}
+        assert used == memory.ALIGN * len(covered)
+        used -= frees
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["neg", "add", "wide", "view", "assign"]), st.integers(0, 9), st.integers(0, 9)),
+                min_size=1, max_size=10), st.lists(st.integers(0, 9), min_size=1, max_size=3))
+def test_as_much_memory_is_in_use_as_the_plan_says(steps, outputs):
+    parameters = [Parameter(np.ones(40, np.float32), f"p{i}") for i in range(2)]
+
+    def program(x):
+        made = [x]
+        for what, i, j in steps:
+            a, b = made[i % len(made)], made[j % len(made)]
+            if what == "assign":
+                ops.assign(parameters[i % 2], ops.cast(b, ms.float32) * 2.0)
+            made.append({"neg": lambda a, b: -a, "add": lambda a, b: a + b, "wide": lambda a, b: ops.cast(a, ms.float64),
+                         "view": lambda a, b: ops.reshape(ops.reshape(a, (5, 8)), (40,)),
+                         "assign": lambda a, b: a * parameters[j % 2]}[what](a, b))
+        return tuple(made[k % len(made)] for k in outputs)
+    agrees_with_the_plan(overlap(simplify(trace_call(program, Tensor(np.ones(40, np.float32))))))
+
+
+@pytest.mark.parametrize("program", [lenet(1), lenet(4), convolution()], ids=["one", "four", "halo"])
+def test_memory_is_that_of_the_plan(program):
+    graph = program.scheduled
+    agrees_with_the_plan(graph)
+    kept = sum(map(memory.bytes_of, (*graph.parameters.values(), *graph.inputs)))
+    for cluster in ("cpu", "a100"):
+        line = simulate(program, cluster)
+        curve = [used for _, used in line.parts[0].memory]
+        assert curve[0] == curve[-1] == min(curve) == kept < line.peak             # all is given back
+        assert simulate_graphs([graph, graph], 4, cluster).peak == line.peak
+
+
+def test_a_parameter_that_is_only_written_is_held_too():
+    kept = Parameter(np.zeros(1000, np.float32), "kept")
+
+    def program(x):
+        ops.assign(kept, x * 2.0)
+        return ops.sum(x)
+    graph = overlap(simplify(trace_call(program, Tensor(np.ones(1000, np.float32)))))
+    assert not graph.parameters and simulate(graph, "a100", Mesh(1)).parts[0].memory[0] == (0.0, 2 * 4032)
+
+
+def test_what_takes_no_time_may_take_memory():
+    """Names for strategies stay in a rank's own program."""
+    graph, f32 = Graph(), np.dtype(np.float32)
+    spec = Spec((10, 10), f32)
+    graph.inputs = [graph.value(spec.shape, f32)]
+    before = graph.add(ops.Neg(), graph.inputs, spec)
+    pinned = graph.add(Pin("name", "..."), before.outs, [spec])
+    graph.outputs = [graph.add(ops.MatMul(), pinned.outs * 2, spec).outs[0]]
+    curve = [used for _, used in simulate(graph, A100, Mesh(1)).parts[0].memory]
+    assert curve[0] == curve[-1] == min(curve) == 448 and max(curve) == 448 + 2 * 448
 
 
 def test_a_thousand_cards_cost_what_one_does():
@@ -281,38 +267,14 @@ def test_several_graphs_are_one_step():
     assert twice.seconds == pytest.approx(2 * once.seconds) and twice.bytes[INSIDE] == 2 * once.bytes[INSIDE]
 
 
+def test_the_cluster_is_that_of_the_environment_if_none_is_given(monkeypatch):
+    monkeypatch.setenv("MINISPORE_CLUSTER", "h100")
+    assert simulate(lenet(1)).cluster is CLUSTERS["h100"] and scaling(lenet, (1,))[0] == scaling(lenet, (1,), "h100")[0]
+
+
 def test_what_is_no_program_is_refused():
     with pytest.raises(TypeError, match="is no program; give what minispore.compile"):
         simulate(lenet)
     with pytest.raises(TypeError, match="give mesh=Mesh"):
         simulate(lenet(1).scheduled)
     assert simulate(lenet(2).scheduled, "a100", Mesh(2)).seconds == simulate(lenet(2), "a100").seconds
-
-
-# ---- pictures ----------------------------------------------------------------------------------------
-
-def test_a_picture_shows_streams_memory_and_what_is_exposed(transformer):
-    line = simulate(transformer, "cpu")
-    root = checked(draw.simulated(line))
-    assert of_class(root, "compute") and of_class(root, "exposed") and of_class(root, "memory")
-    assert len(of_class(root, "communication")) == sum(s.stream == "communication" for s in line.spans)
-    assert {"each of 8 ranks", "compute", "communication", "memory"} <= set(texts(root))
-    assert f"computes {duration(line.compute)} of {duration(line.seconds)}" in draw.simulated(line).alt
-
-
-def test_a_pipeline_has_lanes_for_each_stage():
-    roles = [Role("stage 0", [Compute("forward", 1.0), Send("stage 1", 0, "x", 0.5)]),
-             Role("stage 1", [Receive("stage 0", 0), Compute("forward", 1.0)], held=200 * 10 ** 9)]
-    root = checked(draw.simulated(timeline(roles, A100)))
-    assert {"stage 0", "stage 1"} <= set(texts(root)) and len(of_class(root, "compute")) == 2
-    assert any("it doesn't fit" in t for t in texts(root))
-    with pytest.raises(ValueError, match="17 roles are too many"):
-        draw.simulated(timeline([Role(str(i), []) for i in range(17)], A100))
-    with pytest.raises(TypeError, match="give what"):
-        draw.simulated(roles)
-    checked(draw.simulated(timeline([Role("nothing", [])], A100)))
-
-
-def test_the_scaling_curve_stands_beside_the_ideal():
-    shown = draw.scaling({"LeNet": scaling(lenet, (1, 4), "a100")})
-    assert "ideal" in texts(checked(shown)) and "ideal: 1 at 1, 4 at 4" in shown.alt

@@ -43,7 +43,7 @@ def main(ranks: int = 2, save: str | None = None, seconds: float = 20.0) -> int:
         cluster.save(save)
     print(table(cluster, found))
     if ranks > cores:
-        print(f"{ranks} ranks share {cores} cores, and each got only its part of them")
+        print(f"{ranks} ranks share {cores} core{'s' * (cores > 1)}, and each got only its part of them")
     if save:
         print(f"wrote {save}; MINISPORE_CLUSTER={save} uses it, and so does cluster={save!r}")
     return 0

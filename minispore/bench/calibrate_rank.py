@@ -20,7 +20,9 @@ from minispore.common.state import current
 from minispore.communication import communicator, init
 from minispore.graph.execute import Program
 from minispore.graph.ir import Graph
+from minispore.graph.overlap import Start, Wait
 from minispore.ops.elementwise import Neg
+from minispore.ops.linear import MatMul
 from minispore.ops.primitive import Spec
 from minispore.parallel.collectives import (
     AllGatherOver,
@@ -119,16 +121,28 @@ def run(t: Timed, world) -> None:
 def note(t: Timed, everybody: np.ndarray, whole: np.ndarray, found: dict) -> None:
     """Put into `found` what a program's times say. everybody: begins and ends, of (rank, run, call)."""
     took = np.mean([typical(rows[..., 1] - rows[..., 0]) for rows in everybody], 0)
+    begun = {}                                  # collectives under way: {their Start: (place, node)}
     for i, (_, _, _, node) in enumerate(t.program.calls):
         op, bytes = node.op, size_of((*node.ins, *node.outs))
-        if isinstance(op, Between):             # from when the last rank is there until it is done
-            seconds = typical((everybody[:, :, i, 1].max(0) - everybody[:, :, i, 0].max(0))[:, None])[0]
-            what = exchange_of(op, node, len(everybody))
-            found["collectives"].append([what.op, what.bytes, float(seconds)])
+        if isinstance(op, Start):
+            begun.setdefault(id(op), (i, node))         # calls that move it on while others compute have its node, too
+        elif isinstance(op, Between | Wait):
+            first, node = begun[id(op.begun)] if isinstance(op, Wait) else (i, node)
+            what = exchange_of(node.op.op if isinstance(op, Wait) else op, node, len(everybody))
+            between = [k for k in range(first + 1, i) if not isinstance(t.program.calls[k][3].op, Start)]
+            found["collectives"].append([what.op, what.bytes, added(everybody, first, between, i)])
         elif t.step:
             found["calls"].append([op.name, op.flops(*node.ins), bytes, far_bytes(node), float_size(node), float(took[i])])
     if t.step:
         found["begin"].append([float(np.mean([typical(row[:, None]) for row in whole])), float(took.sum())])
+
+
+def added(everybody: np.ndarray, first: int, between: list[int], last: int) -> float:
+    """Seconds that a collective adds: from when the last rank is there, and has computed what is computed in between, until all
+    are done."""
+    computed = (everybody[:, :, between, 1] - everybody[:, :, between, 0]).sum(2)
+    ready = (everybody[:, :, first, 0] + computed).max(0)
+    return float(typical((everybody[:, :, last, 1].max(0) - ready)[:, None])[0])
 
 
 def typical(rows: np.ndarray) -> np.ndarray:
@@ -142,13 +156,18 @@ def typical(rows: np.ndarray) -> np.ndarray:
 
 
 def exchanges(rank: int, n: int, sizes: list[int]) -> Iterator[Graph]:
-    """Programs with one collective each, of float32 tensors: what it moves has just been computed, and what it gives is read."""
+    """Programs with one collective each, of float32 tensors: what it moves has just been computed, and what it gives is read.
+
+    An AllReduce is there as it is waited for at once, of one tensor and of several, and as gradients' is: begun before and waited
+    for behind something else that is computed.
+    """
     ranks = tuple(range(n))
     for size in sizes:
         wide = n * max(size // n // 16, 1)
         parts = [(size // 2,), (size // 4,), (size // 4,)]
         yield exchange(AllReduceOver(ranks), [(size,)], [(size,)])
         yield exchange(AllReduceOver(ranks), parts, parts)
+        yield exchange(AllReduceOver(ranks), parts, parts, meanwhile=128)
         yield exchange(PermuteOver(ranks, (rank - 1) % n, ((rank + 1) % n,)), [(size,)], [(size,)])
         yield exchange(HaloOver(ranks, 1, tuple(8 * k - 1 for k in range(n)), 10, 8, rank), [(2, 8, size // 16)],
                        [(2, 10, size // 16)])
@@ -163,12 +182,17 @@ def resized(shape: tuple, dim: int, times: int, over: int = 1) -> tuple:
     return (*shape[:dim], shape[dim] * times // over, *shape[dim + 1:])
 
 
-def exchange(op: Between, shapes: list[tuple], outs: list[tuple]) -> Graph:
+def exchange(op: Between, shapes: list[tuple], outs: list[tuple], meanwhile: int = 0) -> Graph:
+    """meanwhile: the side of matrices whose product is computed while it is under way."""
     graph = Graph()
     graph.inputs = [graph.value(shape, F32) for shape in shapes]
     fresh = [graph.add(Neg(), [x], Spec(x.shape, F32)).outs[0] for x in graph.inputs]
     spec = [Spec(shape, F32) for shape in outs]
     got = graph.add(op, fresh, spec if len(spec) > 1 else spec[0]).outs
+    if meanwhile:
+        square = graph.value((meanwhile, meanwhile), F32)
+        graph.inputs.append(square)
+        graph.add(MatMul(), [square, square], Spec(square.shape, F32))
     graph.outputs = [graph.add(Neg(), [x], Spec(x.shape, F32)).outs[0] for x in got]
     return graph
 

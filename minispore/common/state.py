@@ -61,6 +61,7 @@ class RankState:
     compiler: Any = None            # what makes rank programs of logical ones (parallel/program.py), in LOGICAL_MODES
     simulated: bool = False         # this process stands for one rank of a job that isn't there (msrun --sim_level)
     stand_in: Any = None            # what is made of a program where it isn't run, but simulated (minispore simulate)
+    cluster: Any = None             # ... and for which Cluster; else MINISPORE_CLUSTER says for which auto parallel searches
     single_ops: dict[Any, Any] = field(default_factory=dict)    # compiled ops that were called on tensors with a layout
     saving: Any = None              # the checkpoint that is being written in the background
 

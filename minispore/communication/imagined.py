@@ -60,6 +60,6 @@ class Imagined(Communicator):
         return Done(result)
 
 
-def world(size: int) -> Imagined:
-    """The group of all ranks of a job of so many; this one is rank 0."""
-    return Imagined(Endpoint(ThreadTransport(World(1), 0)), tuple(range(size)), "hccl_world_group")
+def world(size: int, rank: int = 0) -> Imagined:
+    """The group of all ranks of a job of so many, for one of them."""
+    return Imagined(Endpoint(ThreadTransport(World(rank + 1), rank)), tuple(range(size)), "hccl_world_group")

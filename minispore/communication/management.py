@@ -56,7 +56,7 @@ def init(backend_name: str | None = None) -> None:
         state.simulated, (state.launched_rank, state.launched_size) = True, _as_launched()
         if state.stand_in is not None:
             from minispore.communication import imagined  # wanted here only
-            state.world, state.groups = imagined.world(state.launched_size), {}
+            state.world, state.groups = imagined.world(state.launched_size, state.launched_rank), {}
         return
     if state.transport is None:
         state.transport = _transport()

@@ -105,6 +105,8 @@ def find_script(p: argparse.ArgumentParser, program: list[str]) -> list[str]:
         p.error(f"{program[0]} stands where the script is expected. Options come before `python`, the "
                 "script's own behind the script; those of Python itself can't be given")
     if not os.path.isfile(program[0]):
+        if os.path.isdir(program[0]):
+            p.error(f"{program[0]} is a folder; give the script in it")
         p.error(f"there is no script {program[0]!r} in {os.getcwd()}; check its name and your folder")
     return program
 

@@ -31,6 +31,10 @@ class Between(Primitive):
     def flops(self, *xs):
         return 0
 
+    def wire(self, dtype) -> int:
+        """Bytes of a value on its way: 16-bit floats that are summed go as float32."""
+        return 4 if self.widens and dtype in NARROW else dtype.itemsize
+
     @property
     def comm(self):
         """The communicator of these ranks, made when it is first wanted."""

@@ -54,7 +54,7 @@ class LocalProgram:
 
     @property
     def sent_bytes(self) -> int:
-        return sum(sent_values(n.op, v.shape) * v.dtype.itemsize for n in self.communications for v in n.outs)
+        return sum(sent_values(n.op, v.shape) * n.op.wire(v.dtype) for n in self.communications for v in n.outs)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -145,12 +145,13 @@ class Simulation:
 
     def batch(self, ranks: int) -> int | None:
         """Rows of all ranks together that one run works on, where that is to be seen: all inputs have as many, and are no
-        gradients."""
+        gradients, of which each weight has one."""
         logical = isinstance(self.program, LocalProgram)
         graph = self.program.logical if logical else self.graph
-        shapes, weights = {v.shape for v in graph.inputs if v.shape}, {v.shape for v in graph.parameters.values()}
+        shapes = {v.shape for v in graph.inputs if v.shape}
+        weights = {v.shape for v in graph.parameters.values() if prod(v.shape) > 1}
         rows = {shape[0] for shape in shapes}
-        return rows.pop() * (1 if logical else ranks) if len(rows) == 1 and weights and not shapes <= weights else None
+        return rows.pop() * (1 if logical else ranks) if len(rows) == 1 and weights and not weights <= shapes else None
 
 
 def shown(program: LocalProgram, layouts: list) -> Simulation:

@@ -67,7 +67,8 @@ def streams(spans: list[Span], kinds: list[str], x, y: float, seconds: float) ->
             if right - left > 0.2:
                 parts.append(tag("g", tag("title", escape(f"stands still: {s.kind or s.label} isn't hidden"))
                                  + "".join(still(left, y, right - left, BAR)), class_="exposed"))
-    outermost = f"{reduce(common, {s.label for s in computed}, computed[0].label)}." if computed else ""
+    cells = [s.label for s in computed if s.kind != "begin"]
+    outermost = f"{reduce(common, cells)}." if cells else ""
     for s in together(computed, x):
         parts.append(bar(s, x, y, 0, [s.label.removeprefix(outermost)]))
     for s in port:

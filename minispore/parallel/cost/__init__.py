@@ -1,6 +1,7 @@
 """The cost model: what a program should cost on a cluster, before it is run.
 
     cluster.py      devices, links and how many cards a node has, as data; the known ones in a table
+    file.py         a cluster as a JSON file
     compute.py      seconds of an op on a rank's pieces
     exchange.py     seconds of a move from one layout to another
 """

@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from minispore.common.state import current
 from minispore.parallel.mesh import Mesh
 
 GIGA, TERA = 1e9, 1e12
@@ -66,8 +67,8 @@ class Cluster:
     """Nodes of `node_size` cards each; ranks are numbered node by node.
 
     inside, between: the links of a card to others in its node, and of a card to other nodes (each has a port of its own).
-    measured: {collective: Link} where they were measured one by one. begin: seconds that starting a program's run takes.
-    overlap: whether collectives go on while the ranks compute; CPU ranks move the bytes themselves.
+    measured: {collective: Link} inside a node, where they were measured one by one. begin: seconds that starting a program's run
+    takes. overlap: whether collectives go on while the ranks compute; CPU ranks move the bytes themselves.
     """
     name: str
     device: Device
@@ -80,71 +81,54 @@ class Cluster:
     overlap: bool = True
 
     def __post_init__(self):
-        if self.node_size < 1:
+        if not isinstance(self.node_size, int) or self.node_size < 1:
             raise ValueError(f"Cluster {self.name}: node_size={self.node_size} must be a whole number ≥ 1")
 
     def link(self, op: str, mesh: Mesh, axes: tuple[int, ...]) -> Link:
-        """The link that bounds a collective of the ranks along some mesh axes."""
-        return self.link_between(op, mesh.groups(tuple(axes))[0])
+        """The link that bounds a collective of the ranks along some mesh axes: where nodes cut groups unevenly, the slowest."""
+        links = (self.link_between(op, ranks) for ranks in mesh.groups(tuple(axes)))
+        return min(links, key=lambda link: (link.bandwidth, -link.alpha))
 
     def link_between(self, op: str, ranks: Sequence[int]) -> Link:
         """The link that bounds a collective of a group of ranks.
 
-        In a group that has several ranks in each node all their ports carry what leaves it, up to what the inner links carry.
+        Every rank has a port to other nodes, and what leaves a node is spread over the ports there, as far as the inner links
+        carry it: a ring's two ends, or a part of what each sends to everyone. A message to one rank has one port.
         """
-        if op in self.measured:
-            return self.measured[op]
-        nodes = len({rank // self.node_size for rank in ranks})
-        if nodes == 1:
-            return self.inside
-        ports = len(ranks) / nodes
-        return Link(self.between.alpha, min(self.inside.bandwidth, self.between.bandwidth * ports))
+        if len({rank // self.node_size for rank in ranks}) == 1:
+            return self.measured.get(op, self.inside)
+        share = 1.0 if op in ("permute", "halo") else self.leaving(op, ranks)
+        return Link(self.between.alpha, min(self.inside.bandwidth, self.between.bandwidth / share))
 
-    def leaving(self, ranks: Sequence[int], everyone: bool = False) -> float:
-        """The share of what a group's ranks send that goes to another node: round a ring laid along the nodes, or from everyone
-        to everyone.
+    def leaving(self, op: str, ranks: Sequence[int]) -> float:
+        """The share of what a group's ranks send that goes to another node: from everyone to everyone, between neighbours in a
+        line (halo), and else round a ring that is laid along the nodes.
 
-        >>> CLUSTERS["a100"].leaving(range(16)), CLUSTERS["a100"].leaving(range(16), everyone=True)
+        >>> CLUSTERS["a100"].leaving("all_reduce", range(16)), CLUSTERS["a100"].leaving("all_to_all", range(16))
         (0.125, 0.5333333333333333)
         """
         n, nodes = len(ranks), Counter(rank // self.node_size for rank in ranks)
         if len(nodes) == 1:
             return 0.0
-        return sum(k * (n - k) for k in nodes.values()) / (n * (n - 1)) if everyone else len(nodes) / n
+        if op == "all_to_all":
+            return sum(k * (n - k) for k in nodes.values()) / (n * (n - 1))
+        return (len(nodes) - 1) / (n - 1) if op == "halo" else len(nodes) / n
 
     def save(self, path) -> None:
-        """Write it as JSON, for MINISPORE_CLUSTER or `cluster=`. What is infinite is null there."""
-        data = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
-        Path(path).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        """Write it as JSON, for MINISPORE_CLUSTER or `cluster=`."""
+        Path(path).write_text(plain(asdict(self)) + "\n", encoding="utf-8")
 
     def __str__(self):
         return f"{self.name} ({self.node_size} a node)"
 
 
-def load(path) -> Cluster:
-    """A cluster from JSON. ValueError says what is wrong with the file."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        device = data.pop("device")
-        device["flops"] = {int(n): positive(f) for n, f in device["flops"].items()}
-        device["reached"] = tuple(map(positive, device.get("reached", (0.6, 0.8))))
-        device["measured"] = {op: Rate(float(first), *map(positive, rest))
-                              for op, (first, *rest) in device.get("measured", {}).items()}
-        device |= {key: positive(device.get(key)) for key in ("bandwidth", "memory", "far")}
-        for key in ("inside", "between"):
-            data[key] = Link(float(data[key][0]), positive(data[key][1]))
-        data["measured"] = {op: Link(float(alpha), positive(speed)) for op, (alpha, speed) in data.get("measured", {}).items()}
-        return Cluster(device=Device(**device), **data)
-    except (OSError, KeyError, TypeError, AttributeError, ValueError) as e:
-        raise ValueError(f"cluster file {path}: {type(e).__name__}: {e}. Make one with minispore bench calibrate --save "
-                         "cluster.json, and change its figures") from e
+def plain(data) -> str:
+    """Data as JSON that every program reads: what is infinite is null there.
 
-
-def positive(x) -> float:
-    """A figure of a file, null for an infinite one."""
-    if x is not None and not float(x) > 0:
-        raise ValueError(f"{x} must be more than 0")
-    return inf if x is None else float(x)
+    >>> plain([1.5, inf]).split()
+    ['[', '1.5,', 'null', ']']
+    """
+    return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), indent=1)
 
 
 A100 = Device("A100 SXM 80 GB", {2: 312 * TERA, 4: 156 * TERA, 8: 19.5 * TERA}, 2039 * GIGA, 80 * GIGA, 5e-6,
@@ -175,19 +159,23 @@ CLUSTERS = {c.name: c for c in (
 
 
 def cluster_of(what: "str | Cluster | None" = None, node_size: int | None = None) -> Cluster:
-    """A cluster by its name in CLUSTERS or its JSON file; None: MINISPORE_CLUSTER, else "cpu".
+    """A cluster by its name in CLUSTERS or its JSON file; None: the one that is simulated, else MINISPORE_CLUSTER, else "cpu".
 
     >>> cluster_of("a100").device.memory
     80000000000.0
     """
-    what = os.environ.get("MINISPORE_CLUSTER") or "cpu" if what is None else what
+    said = ""
+    if what is None and (what := current().cluster) is None:
+        what = os.environ.get("MINISPORE_CLUSTER") or "cpu"
+        said = "MINISPORE_CLUSTER: "
     if isinstance(what, Cluster):
         found = what
     elif what in CLUSTERS:
         found = CLUSTERS[what]
     elif str(what).endswith(".json"):
+        from minispore.parallel.cost.file import load  # it stands above this
         found = load(what)
     else:
-        raise ValueError(f"cluster {what!r} is unknown; there are {', '.join(CLUSTERS)}, or give a JSON file that minispore "
-                         "bench calibrate --save has written")
+        raise ValueError(f"{said}cluster {what!r} is unknown; there are {', '.join(CLUSTERS)}, or give a JSON file that "
+                         "minispore bench calibrate --save has written")
     return found if node_size is None else replace(found, node_size=node_size)

@@ -31,7 +31,9 @@ def group_seconds(cluster: Cluster, op: str, ranks: Sequence[int], bytes: float)
 
 
 def link_seconds(link: Link, op: str, ranks: int, bytes: float) -> float:
-    """Seconds of a collective of so many ranks that this link bounds."""
+    """Seconds of a collective of so many ranks that this link bounds; alone a rank has nobody to talk to."""
+    if ranks == 1:
+        return 0.0
     if op in FORMULA:
         return fastest(FORMULA[op], ranks=ranks, bytes=bytes, alpha=link.alpha, beta=1 / link.bandwidth)
     return link.alpha + bytes / link.bandwidth
@@ -39,6 +41,8 @@ def link_seconds(link: Link, op: str, ranks: int, bytes: float) -> float:
 
 def move_seconds(cluster: Cluster, mesh: Mesh, move: Move, shape: tuple, itemsize: int) -> float:
     """Seconds of one step of a redistribution of a tensor of the logical `shape`. A slice is a copy."""
+    if move.op in ("all_reduce", "reduce_scatter") and itemsize == 2:
+        itemsize = 4                                        # summed as float32, and sent so; see collectives.Between.wire
     here, there = (prod(local_shape(mesh, shape, lay)) * itemsize for lay in (move.src, move.dst))
     if move.op == "slice":
         rate = cluster.device.rate("StridedSlice", itemsize)

@@ -6,6 +6,7 @@ from minispore.parallel.simulator.run import simulate
 from minispore.parallel.simulator.timeline import Timeline, duration
 
 CARDS = tuple(2 ** k for k in range(11))
+LEAST = 1e-12               # seconds: a program of views takes none
 
 
 class Point(NamedTuple):
@@ -19,12 +20,12 @@ class Point(NamedTuple):
 def curve(timelines: dict[int, Timeline], work: dict[int, float] | None = None) -> list[Point]:
     """The points of simulated steps, {cards: its step}. work: what a step does, e.g. samples of all cards together; without, a
     card's work is always the same."""
-    speed = {n: (n if work is None else work[n]) / line.seconds / n for n, line in timelines.items()}
+    speed = {n: (n if work is None else work[n]) / max(line.seconds, LEAST) / n for n, line in timelines.items()}
     first = speed[min(speed)]
     return [Point(n, line.seconds, line.exposed, speed[n] / first) for n, line in sorted(timelines.items())]
 
 
-def scaling(make: Callable, cards: Sequence[int] = CARDS, cluster="cpu") -> list[Point]:
+def scaling(make: Callable, cards: Sequence[int] = CARDS, cluster=None) -> list[Point]:
     """Simulated steps on more and more cards. make(n): the LocalProgram for n cards, with the same batch a card.
 
     >>> from minispore import Tensor, ops

@@ -12,6 +12,11 @@ from typing import NamedTuple
 from minispore.common.errors import CollectiveError
 
 
+class Hold(NamedTuple):
+    """So many bytes of memory are taken or, if negative, given back, in no time."""
+    change: int
+
+
 class Compute(NamedTuple):
     """The compute stream works. takes, frees: bytes of memory, at its begin and at its end."""
     label: str
@@ -44,7 +49,7 @@ class Wait(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A message is given to the port. It is copied, so the sender goes on (takes: its memory is the receiver's)."""
+    """A message to a role, maybe one's own, is given to the port. It is copied, so the sender goes on."""
     to: str
     key: Hashable
     label: str
@@ -58,7 +63,6 @@ class Receive(NamedTuple):
     """The compute stream stands still until the next message of this key is there."""
     source: str
     key: Hashable
-    takes: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,8 @@ def advance(lane: Lane, mail) -> bool:
     while lane.at < len(events):
         event = events[lane.at]
         match event:
+            case Hold():
+                lane.take(event.change)
             case Compute():
                 lane.take(event.takes)
                 begin, lane.clock = lane.clock, lane.clock + event.seconds
@@ -149,7 +155,6 @@ def advance(lane: Lane, mail) -> bool:
                 messages = mail[event.source, lane.role.name, event.key]
                 if not messages:
                     break
-                lane.take(event.takes)
                 message = messages.popleft()
                 lane.until(message[1], message)
             case _:
@@ -185,8 +190,9 @@ def serve(lane: Lane, lanes: dict[str, Lane], mail) -> bool:
 
 
 def comes(lane: Lane, event: Begin) -> bool:
-    """Whether the port has come to that collective."""
-    return bool(lane.queue) and isinstance(lane.queue[0][0], Begin) and lane.queue[0][0].key == event.key
+    """Whether the port has come to that collective: of this key, and of the same members."""
+    first = lane.queue[0][0] if lane.queue else None
+    return isinstance(first, Begin) and first.key == event.key and set(first.members) == set(event.members)
 
 
 def awaited(lane: Lane, lanes: dict[str, Lane]) -> str:

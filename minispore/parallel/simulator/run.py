@@ -1,22 +1,20 @@
 """Simulate: one run of a rank's program in virtual time."""
 from collections.abc import Sequence
-from itertools import count
 
 from minispore.graph.ir import Graph
 from minispore.parallel.cost.cluster import Cluster, cluster_of
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.simulate import LocalProgram
-from minispore.parallel.simulator.events import Role
-from minispore.parallel.simulator.program import events_of, held
+from minispore.parallel.simulator.program import Seat, role_of
 from minispore.parallel.simulator.timeline import Timeline, timeline
 
 
-def simulate(program: LocalProgram | Graph, cluster: str | Cluster | None = "cpu", mesh: Mesh | None = None) -> Timeline:
+def simulate(program: LocalProgram | Graph, cluster: str | Cluster | None = None, mesh: Mesh | None = None) -> Timeline:
     """One run of a rank's program in virtual time; all ranks do the same.
 
     Args:
         program: what `minispore.compile` returns, or a rank's graph after `overlap`.
-        cluster: a name (cpu, a100, h100, ascend910, ascend910b), a JSON file, or a Cluster.
+        cluster: a name (cpu, a100, h100, ascend910, ascend910b), a JSON file, or a Cluster; None: MINISPORE_CLUSTER's, else cpu.
         mesh: of a graph, the devices it is for.
 
     >>> from minispore import Tensor, ops
@@ -36,8 +34,11 @@ def simulate(program: LocalProgram | Graph, cluster: str | Cluster | None = "cpu
     return simulate_graphs([program], mesh.n, cluster)
 
 
-def simulate_graphs(graphs: Sequence[Graph], ranks: int, cluster: str | Cluster | None = "cpu") -> Timeline:
-    """The same of several scheduled graphs, one behind the other, as a training step that isn't one program."""
-    cluster, keys = cluster_of(cluster), count()
-    events = [event for graph in graphs for event in events_of(graph, cluster, ranks, keys)]
-    return timeline([Role(f"each of {ranks} ranks" if ranks > 1 else "rank 0", events, ranks, held(graphs))], cluster)
+def simulate_graphs(graphs: Sequence[Graph], ranks: int, cluster: str | Cluster | None = None) -> Timeline:
+    """The same of several scheduled graphs, one behind the other, as a training step that isn't one program.
+
+    A message that such a program receives is the one of this tag that every rank sends. Where ranks do different things, as in a
+    pipeline, each is a role of its own: see program.role_of.
+    """
+    cluster = cluster_of(cluster)
+    return timeline([role_of(graphs, cluster, Seat(ranks))], cluster)

@@ -105,17 +105,21 @@ class Timeline:
     __str__ = show
 
     def trace(self) -> dict:
-        """For ui.perfetto.dev: a process a role, a thread a stream, memory as a counter."""
-        rows, pids = [], {part.name: i for i, part in enumerate(self.parts)}
+        """For ui.perfetto.dev: a process a role, a thread a stream, memory as a counter.
+
+        Times are microseconds of whole nanoseconds, as it reads them: so a span ends where the next begins, and none overlap. The
+        process 0 is for it the one that idles.
+        """
+        rows, pids = [], {part.name: i for i, part in enumerate(self.parts, 1)}
         for name, pid in pids.items():
             rows.append(_name("process_name", pid, 0, name))
             rows += [_name("thread_name", pid, tid, stream) for stream, tid in STREAMS.items()]
         for s in self.spans:
             rows.append({"name": s.kind or s.label, "cat": s.stream, "ph": "X", "pid": pids[s.role], "tid": STREAMS[s.stream],
-                         "ts": s.begin * 1e6, "dur": (s.end - s.begin) * 1e6,
+                         "ts": ns(s.begin) / 1e3, "dur": (ns(s.end) - ns(s.begin)) / 1e3,
                          "args": {"label": s.label, INSIDE: round(s.inside), BETWEEN: round(s.between)}})
         for part in self.parts:
-            rows += [{"name": "memory", "ph": "C", "pid": pids[part.name], "ts": t * 1e6, "args": {"bytes": n}}
+            rows += [{"name": "memory", "ph": "C", "pid": pids[part.name], "ts": ns(t) / 1e3, "args": {"bytes": n}}
                      for t, n in part.memory]
         return {"traceEvents": rows, "displayTimeUnit": "ms"}
 
@@ -169,6 +173,10 @@ def size(bytes: float) -> str:
     """
     scale, unit = next(((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")) if bytes >= s), (1, "bytes"))
     return f"{bytes / scale:.3g} {unit}"
+
+
+def ns(seconds: float) -> int:
+    return round(seconds * 1e9)
 
 
 def _name(what: str, pid: int, tid: int, name: str) -> dict:
