@@ -52,7 +52,7 @@ class Found:
     @cached_property
     def seconds(self) -> float:
         """Predicted seconds of a step, without overlap."""
-        return sum(sum(part.values()) for part in self._parts)
+        return sum(sum(part.values()) for part in self.parts)
 
     def result(self) -> Plan:
         """The plan, which knows how it was found."""
@@ -70,7 +70,7 @@ class Found:
         return self.task.memory(self.plan)
 
     @cached_property
-    def _parts(self):
+    def parts(self) -> tuple[dict, dict]:
         return self.task.parts(self.plan)
 
     @cached_property
@@ -109,7 +109,7 @@ class Found:
     def _after(self) -> tuple[Counter, Counter]:
         """({value: seconds until it lies as it is kept}, {value: seconds of its moves from there to its users})."""
         out = Counter(), Counter()
-        for (v, user), seconds in self._parts[1].items():
+        for (v, user), seconds in self.parts[1].items():
             out[user is not None][v] += seconds
         return out
 
@@ -129,7 +129,7 @@ class Found:
     def next_best(self, node: Node) -> tuple[tuple, float] | None:
         """(strategy, seconds of the whole step) of the best other way to split this node, all others as they are."""
         task, plan = self.task, self.plan
-        now = self._parts[0][node] + sum(some[v] for some in self._after for v in node.outs)
+        now = self.parts[0][node] + sum(some[v] for some in self._after for v in node.outs)
         now += sum(task.exchange(v, kept_in(plan, v), want) for v, want in zip(node.ins, plan.want[node], strict=True))
         others = {}
         for choice in node_choices(task, node, groups_of(plan)):
@@ -153,13 +153,14 @@ class Found:
     # ---- the table -------------------------------------------------------------------------------------------
 
     def rows(self, most: int | None = None) -> list[Row]:
-        """What is dearest first: `most` rows of ops, one for all others, and one of what inputs and parameters take. Their sums
-        are the plan's. A network of many equal layers has no more rows than one of a few."""
+        """The dearest first, by their shares of the step and of the memory: `most` rows of ops, one for all others, and one for
+        inputs and parameters. Their sums are the plan's. A network of many equal layers has no more rows than one of a few."""
         groups = defaultdict(list)
         for node in self.task.graph.nodes:
             groups[self.situation(node)].append(node)
         every = [(self.row(nodes), nodes[0]) for nodes in groups.values()]
-        every.sort(key=lambda pair: -pair[0].computing - pair[0].moving)
+        seconds, memory = self.seconds or 1.0, self.held.total() or 1
+        every.sort(key=lambda pair: -(pair[0].computing + pair[0].moving) / seconds - pair[0].memory / memory)
         rows = [self.with_next_best(*pair) for pair in every[:most]]
         if others := [row for row, _ in every[len(rows):]]:
             rows.append(together("all others", others))
@@ -181,7 +182,7 @@ class Found:
         """Of nodes that are alike."""
         first, n, scopes = nodes[0], len(nodes), {node.scope for node in nodes}
         one = Counter(self.collectives(first))
-        return Row(first.op.name, n, n * self._parts[0][first], n * sum(self.task.exchange(*move) for move in self.moves[first]),
+        return Row(first.op.name, n, n * self.parts[0][first], n * sum(self.task.exchange(*move) for move in self.moves[first]),
                    sum(self.held[node] for node in nodes), Counter({op: n * k for op, k in one.items()}),
                    scopes.pop() if len(scopes) == 1 else numberless(first.scope), first.outs[0].shape if first.outs else (),
                    self.strategy(first))
@@ -204,7 +205,7 @@ class Found:
 
     def show(self, most: int = 40) -> str:
         """What was found as text: the totals, and the rows: op, cell, strategy, computing + moving, memory, the next best."""
-        compute, moves = self._parts
+        compute, moves = self.parts
         lines = [f"{self.mode} on {self.plan.mesh.n} × {self.task.cluster}: {duration(self.seconds)} a step = "
                  f"{duration(sum(compute.values()))} computing + {duration(sum(moves.values()))} moving; "
                  f"memory {self.memory:,} bytes a rank" + (f" of {self.limit:,}" if self.limit is not None else "")]
