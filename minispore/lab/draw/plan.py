@@ -31,8 +31,8 @@ def plan(found, most: int = MOST) -> Picture:
 
     >>> from minispore import Tensor, compile, ops
     >>> x = Tensor([[1.0, 2.0]] * 4)
-    >>> print(plan(compile(lambda x: ops.tanh(x), x, device_num=2, parallel_mode="auto_parallel", cluster="cpu")).alt[:63])
-    The plan of recursive_programming for 2 × cpu (2 a node). A step
+    >>> print(plan(compile(lambda x: ops.tanh(x), x, device_num=2, parallel_mode="auto_parallel", cluster="cpu")).alt[:57])
+    The plan of recursive_programming for 2 × cpu (64 a node)
     """
     if isinstance(found, LocalProgram):
         found = found.plan
@@ -139,29 +139,34 @@ def narrow(strategy: str) -> str:
 
 def label(row: Row, y: float, outermost: str) -> Iterable[str]:
     """Two lines: which op, and how it is split with what follows from that. Cells are called as within the outermost one."""
-    head = times(row)
-    where = " ".join(filter(None, (row.scope[len(outermost):].lstrip("."), str(row.shape) if row.shape else "")))
-    causes = ", ".join(f"{n:,} {MOVES[op]}" for op, n in row.collectives.items())
-    wide = width_of(head, 13 * BOLD) + 10
-    yield text(LEFT, y + 11, shortened(head, ROOM, 13 * BOLD), 13, font_weight=600)
-    yield text(LEFT + wide, y + 11, shortened(where, max(ROOM - wide, 0), 11.5), 11.5, fill="var(--soft)")
-    causes = shortened(causes, ROOM - 90, 11 * BOLD)
+    op, where = times(row), [row.scope[len(outermost):].lstrip("."), str(row.shape) if row.shape else ""]
+    causes = shortened(", ".join(f"{n:,} {MOVES[kind]}" for kind, n in row.collectives.items()), ROOM - 90, 11 * BOLD)
+    strategy = "" if row.strategy is None else split_as(row.strategy)
+    yield from beside((op, 13, {"font_weight": 600}), (" ".join(filter(None, where)), 11.5, {"fill": "var(--soft)"}), y + 11)
+    yield from beside((shortened(strategy, ROOM - width_of(causes, 11 * BOLD) - 12, 11, mono=True), 11, {"class_": "mono"}),
+                      (causes, 11, {"fill": "var(--strong)", "font_weight": 600}), y + 27)
+
+
+def beside(one: tuple, other: tuple, y: float) -> Iterable[str]:
+    """Two texts side by side, as far as they are there and have room: (words, size of letters, how they look)."""
     left = LEFT
-    if row.strategy is not None:
-        strategy = shortened(split_as(row.strategy), ROOM - width_of(causes, 11 * BOLD) - 14, 11, mono=True)
-        yield text(LEFT, y + 27, strategy, 11, class_="mono")
-        left += width_of(strategy, 11, mono=True) + 14
-    yield text(left, y + 27, causes, 11, fill="var(--strong)", font_weight=600)
+    for words, letters, how in (one, other):
+        mono, wide = "class_" in how, letters * (BOLD if "font_weight" in how else 1.0)
+        if words:
+            words = shortened(words, max(LEFT + ROOM - left, 0), wide, mono)
+            yield text(left, y, words, letters, **how)
+            left += width_of(words, wide, mono) + 10
 
 
 def cell(name: str, y: float, depth: float, said: str, below: str) -> str:
-    """A cell of the map, as deep in colour as `depth`; what is less than nothing, where the next best is better, is marked."""
+    """A cell of the map, as deep in colour as `depth`; below 0, where the next best is better than the plan, it has an edge."""
     x, wide, fill = COLUMNS[name]
     parts = [rect(x, y, wide, CELL, "var(--faint)", rx=5)]
     if not said:
         return tag("g", parts[0] + text(x + wide / 2, y + CELL / 2, "·", 14, "middle", "var(--line)"), class_=name)
+    fill, edge = ("var(--good)", "var(--good)") if depth < 0 else (fill, None)
     deep = PALE + (DARK - PALE) * min(abs(depth), 1.0)
-    parts += [rect(x, y, wide, CELL, fill, "var(--good)" if depth < 0 else None, 5, fill_opacity=deep),
+    parts += [rect(x, y, wide, CELL, fill, edge, 5, fill_opacity=deep),
               text(x + wide / 2, y + (11 if below else CELL / 2), said, 12.5, "middle", font_weight=600),
               text(x + wide / 2, y + 26, shortened(below, wide - 10, 10, mono=True), 10, "middle", class_="mono")]
     return tag("g", "".join(parts), class_=name)
@@ -175,5 +180,5 @@ def legend(y: float) -> Iterable[str]:
                fill="var(--soft)")
     for i, words in enumerate((
             "memory held: by an op's results when most is held at once; a program also holds what is on its way and some gaps",
-            "next best: the best other way to split an op while all others stay; of ops that are alike, the sum of each alone")):
+            "next best: the best other way to split an op, all others as they are, summed over those alike; − is better than now")):
         yield text(LEFT, y + 20 * (i + 1), words, 11, fill="var(--soft)")

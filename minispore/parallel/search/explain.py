@@ -17,7 +17,7 @@ from minispore.parallel.sharding import Assignment, as_strategy
 from minispore.parallel.simulator.timeline import duration, size
 
 MOST = 3                    # groups of axes that the next best is looked for in
-ROUNDING = 1e-9             # of a step: a smaller difference is none
+ROUNDING = 1e-6             # of a step: a smaller difference is none
 
 
 class Row(NamedTuple):
