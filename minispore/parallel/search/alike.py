@@ -26,10 +26,6 @@ def alike(task: Task, rounds: int | None = ROUNDS) -> tuple[dict[Node, int], dic
         for i, v in enumerate(node.ins):
             users.setdefault(v, []).append((node, i))
 
-    def what(node: Node):
-        """Its op; of random numbers it doesn't matter which are drawn."""
-        return type(node.op) if node.op.fresh else (node.op, repr(node.op))
-
     def source(v: Value):
         """What is known of a value that no node makes."""
         if v in graph.inputs:
@@ -54,3 +50,8 @@ def alike(task: Task, rounds: int | None = ROUNDS) -> tuple[dict[Node, int], dic
     of_value = {v: colour(("kept", *made(v), task.users[v])) if v.node is not None else
                 of_source.get(v, colour(("unused", v.number))) for v in kept}
     return of_node, of_value
+
+
+def what(node: Node):
+    """Its op; of random numbers it doesn't matter which are drawn."""
+    return type(node.op) if node.op.fresh else (node.op, repr(node.op))

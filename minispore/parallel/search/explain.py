@@ -1,22 +1,43 @@
-"""What a search has found, and why."""
-from collections import Counter
+"""What a search has found, and why: totals, and a table of rows, which `show` writes and lab/draw/plan.py draws."""
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf
+from typing import NamedTuple
 
-from minispore.graph.ir import Node
+from minispore.graph.ir import Node, Value
 from minispore.parallel.complete import Plan
 from minispore.parallel.redistribution import route
+from minispore.parallel.search.alike import what
 from minispore.parallel.search.choices import node_choices
 from minispore.parallel.search.task import Task, kept_in
 from minispore.parallel.sharding import Assignment, as_strategy
-from minispore.parallel.simulator.timeline import duration
+from minispore.parallel.simulator.timeline import duration, size
 
 MOST = 3                    # groups of axes that the next best is looked for in
+ROUNDING = 1e-6             # of a step: a smaller difference is none
 
 
-@dataclass(eq=False)
+class Row(NamedTuple):
+    """What `count` ops that are alike cost together; 0 of what is no op. computing, moving: seconds; memory: bytes that their
+    results take at the moment when most is taken; scope: the cell that calls them, * for numbers that differ; shape: of what each
+    gives; other: the next best strategy; extra: seconds that it adds to the step, each of them changed alone."""
+    op: str
+    count: int
+    computing: float
+    moving: float
+    memory: int
+    collectives: Counter
+    scope: str = ""
+    shape: tuple = ()
+    strategy: tuple | None = None
+    other: tuple | None = None
+    extra: float = 0.0
+
+
+@dataclass(eq=False, repr=False)
 class Found:
     """plan: the layouts; bound: what no plan of the same choices can cost less than, where the mode proves that (seconds);
     data_parallel: that plan, where no strategy forbids it; limit: bytes; took: seconds the search took."""
@@ -31,7 +52,7 @@ class Found:
     @cached_property
     def seconds(self) -> float:
         """Predicted seconds of a step, without overlap."""
-        return self.task.seconds(self.plan)
+        return sum(sum(part.values()) for part in self.parts)
 
     def result(self) -> Plan:
         """The plan, which knows how it was found."""
@@ -49,16 +70,47 @@ class Found:
         return self.task.memory(self.plan)
 
     @cached_property
-    def _parts(self):
+    def parts(self) -> tuple[dict, dict]:
         return self.task.parts(self.plan)
 
     @cached_property
-    def _wants(self) -> dict:
+    def _results(self) -> set[Value]:
+        return {v for v in self.task.graph.results() if v.node is not None or v in self.task.stored}
+
+    @cached_property
+    def _wants(self) -> dict[Value, list]:
         """{value: the layouts in which it is wanted}."""
-        out: dict = {}
+        out: dict = defaultdict(list)
         for node in self.task.graph.nodes:
             for v, want in zip(node.ins, self.plan.want[node], strict=True):
-                out.setdefault(v, []).append(want)
+                out[v].append(want)
+        for v in self._results:
+            out[v].append(self.final(v))
+        return out
+
+    def final(self, v: Value):
+        """The layout in which a result leaves."""
+        return self.task.final(v, kept_in(self.plan, v), self.plan.layout)
+
+    @cached_property
+    def moves(self) -> dict[Node | None, list[tuple]]:
+        """{node: (value, from which layout, to which) of its own moves}: of its inputs to where it wants them, of its outputs to
+        where they are kept and where they leave. None has those of inputs and parameters."""
+        plan, out = self.plan, defaultdict(list)
+        for node in self.task.graph.nodes:
+            out[node] += [(v, kept_in(plan, v), want) for v, want in zip(node.ins, plan.want[node], strict=True)]
+        for v, kept in plan.settle.items():
+            out[v.node].append((v, plan.layout[v], kept))
+        for v in self._results:
+            out[v.node].append((v, kept_in(plan, v), self.final(v)))
+        return out
+
+    @cached_property
+    def _after(self) -> tuple[Counter, Counter]:
+        """({value: seconds until it lies as it is kept}, {value: seconds of its moves from there to its users})."""
+        out = Counter(), Counter()
+        for (v, user), seconds in self.parts[1].items():
+            out[user is not None][v] += seconds
         return out
 
     def strategy(self, node: Node, assignment: Assignment | None = None) -> tuple:
@@ -66,11 +118,10 @@ class Found:
         assignment = self.plan.assignment[node] if assignment is None else assignment
         return as_strategy(self.plan.rule[node], {f: self.plan.mesh.count(axes) for f, axes in assignment.items()})
 
-    def collectives(self, node: Node) -> Counter:
-        """The collectives that its inputs' moves take."""
+    def collectives(self, node: Node | None) -> Counter:
+        """The collectives that its moves take."""
         out = Counter()
-        for v, want in zip(node.ins, self.plan.want[node], strict=True):
-            have = kept_in(self.plan, v)
+        for v, have, want in self.moves[node]:
             if have != want and (v.node is not None or v in self.task.stored):
                 out.update(m.op for m in route(self.plan.mesh, v.shape, have, want)[1] if m.op != "slice")
         return out
@@ -78,8 +129,8 @@ class Found:
     def next_best(self, node: Node) -> tuple[tuple, float] | None:
         """(strategy, seconds of the whole step) of the best other way to split this node, all others as they are."""
         task, plan = self.task, self.plan
-        compute, moves = self._parts
-        now = compute[node] + sum(s for (v, user), s in moves.items() if user is node or v in node.outs)
+        now = self.parts[0][node] + sum(some[v] for some in self._after for v in node.outs)
+        now += sum(task.exchange(v, kept_in(plan, v), want) for v, want in zip(node.ins, plan.want[node], strict=True))
         others = {}
         for choice in node_choices(task, node, groups_of(plan)):
             strategy = self.strategy(node, choice.assignment)
@@ -95,16 +146,66 @@ class Found:
         """Seconds of all moves of a value that is made in another layout."""
         task, plan = self.task, self.plan
         if task.kept(v):
-            kept = kept_in(plan, v).reduced()
-            after = sum(s for (w, user), s in self._parts[1].items() if w is v and user is not None)
-            return task.exchange(v, made, kept) + after
-        wants = [*self._wants.get(v, ()), *([task.final(v, made.reduced(), plan.layout)] if v in task.graph.results() else [])]
-        return sum(task.exchange(v, made, want) for want in wants)
+            return task.exchange(v, made, kept_in(plan, v).reduced()) + self._after[1][v]
+        wants = [task.final(v, made.reduced(), plan.layout)] if v in self._results else self._wants[v]
+        return sum(task.exchange(v, made, want) for want in wants)          # it has one user at most
+
+    # ---- the table -------------------------------------------------------------------------------------------
+
+    def rows(self, most: int | None = None) -> list[Row]:
+        """The dearest first, by their shares of the step and of the memory: `most` rows of ops, one for all others, and one for
+        inputs and parameters. Their sums are the plan's. A network of many equal layers has no more rows than one of a few."""
+        groups = defaultdict(list)
+        for node in self.task.graph.nodes:
+            groups[self.situation(node)].append(node)
+        every = [(self.row(nodes), nodes[0]) for nodes in groups.values()]
+        seconds, memory = self.seconds or 1.0, self.held.total() or 1
+        every.sort(key=lambda pair: -(pair[0].computing + pair[0].moving) / seconds - pair[0].memory / memory)
+        rows = [self.with_next_best(*pair) for pair in every[:most]]
+        if others := [row for row, _ in every[len(rows):]]:
+            rows.append(together("all others", others))
+        moving = sum(self.task.exchange(*move) for move in self.moves[None])
+        stored = Row("inputs and parameters", 0, 0.0, moving, self.held[None], self.collectives(None))
+        return rows + [stored] * bool(stored.memory or stored.moving)
+
+    def situation(self, node: Node) -> tuple:
+        """All that a row and its next best depend on: nodes are alike if it is equal."""
+        task, plan = self.task, self.plan
+        ins = [(v.shape, v.dtype.str, v.node is None, v in task.stored, task.kept(v), kept_in(plan, v), want)
+               for v, want in zip(node.ins, plan.want[node], strict=True)]
+        outs = [(v.shape, v.dtype.str, task.kept(v), plan.layout[v], kept_in(plan, v), frozenset(Counter(self._wants[v]).items()))
+                for v in node.outs]
+        strategy = tuple((factor, axes) for factor, axes in plan.assignment[node].items() if axes)
+        return what(node), str(node.op.strategy), numberless(node.scope), frozenset(strategy), tuple(ins), tuple(outs)
+
+    def row(self, nodes: list[Node]) -> Row:
+        """Of nodes that are alike."""
+        first, n, scopes = nodes[0], len(nodes), {node.scope for node in nodes}
+        one = Counter(self.collectives(first))
+        return Row(first.op.name, n, n * self.parts[0][first], n * sum(self.task.exchange(*move) for move in self.moves[first]),
+                   sum(self.held[node] for node in nodes), Counter({op: n * k for op, k in one.items()}),
+                   scopes.pop() if len(scopes) == 1 else numberless(first.scope), first.outs[0].shape if first.outs else (),
+                   self.strategy(first))
+
+    def with_next_best(self, row: Row, node: Node) -> Row:
+        other = self.next_best(node)
+        if other is None:
+            return row
+        extra = other[1] - self.seconds
+        return row._replace(other=other[0], extra=row.count * extra if abs(extra) > ROUNDING * self.seconds else 0.0)
+
+    @cached_property
+    def held(self) -> Counter:
+        """{node: bytes that its results take at the moment when most is taken}; None: inputs and parameters."""
+        out, (_, at) = Counter(), self.task.peak(self.plan)
+        for v, (begin, end) in self.task.alive.items():
+            if begin <= at <= end:
+                out[v.node] += self.task.bytes(v, kept_in(self.plan, v))
+        return out
 
     def show(self, most: int = 40) -> str:
-        """What was found as text: the totals, and for the `most` dearest ops the strategy, its parts and the next best."""
-        compute, moves = self._parts
-        spent = {node: compute[node] + sum(s for (v, user), s in moves.items() if user is node) for node in compute}
+        """What was found as text: the totals, and the rows: op, cell, strategy, computing + moving, memory, the next best."""
+        compute, moves = self.parts
         lines = [f"{self.mode} on {self.plan.mesh.n} × {self.task.cluster}: {duration(self.seconds)} a step = "
                  f"{duration(sum(compute.values()))} computing + {duration(sum(moves.values()))} moving; "
                  f"memory {self.memory:,} bytes a rank" + (f" of {self.limit:,}" if self.limit is not None else "")]
@@ -114,17 +215,67 @@ class Found:
                          f"{self.task.memory(self.data_parallel):,} bytes")
         lines.append("no bound is known" if self.bound is None else
                      f"no plan of these choices is below {duration(self.bound)}: at most {self.gap:.2%} above the best")
-        for node in sorted(spent, key=spent.get, reverse=True)[:most]:
-            other = self.next_best(node)
-            causes = ", ".join(f"{n} {op}" for op, n in self.collectives(node).items())
-            moving = duration(spent[node] - compute[node]) + (f" ({causes})" if causes else "")
-            lines.append(f"{node.op.name}{' of ' + node.scope if node.scope else ''} {self.strategy(node)}: "
-                         f"{duration(compute[node])} + {moving}"
-                         + (f"; next best {other[0]}: {duration(other[1])} a step" if other else ""))
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(line, self.rows(most))])
 
     def __str__(self):
         return self.show()
+
+    def __repr__(self):
+        return f"Found: {self.mode} on {self.plan.mesh.n} × {self.task.cluster}: {duration(self.seconds)} a step"
+
+    def _repr_svg_(self) -> str:
+        """In a notebook it shows itself as a map."""
+        from minispore.lab.draw.plan import plan  # only wanted there
+        return plan(self).svg
+
+
+# ---- rows in words -------------------------------------------------------------------------------------------
+
+def line(row: Row) -> str:
+    """A row as text."""
+    causes = f" ({named(row.collectives)})" if row.collectives else ""
+    parts = [times(row), f"of {row.scope}" if row.scope else "", "" if row.strategy is None else split_as(row.strategy)]
+    held = f", holds {size(row.memory)}" if row.memory else ""
+    other = f"; next best {split_as(row.other)}: {more(row.extra)}" if row.other is not None else ""
+    return f"{' '.join(filter(None, parts))}: {duration(row.computing)} + {duration(row.moving)}{causes}{held}{other}"
+
+
+def times(row: Row) -> str:
+    """The op, and how many there are."""
+    return f"{row.op} × {row.count:,}" if row.count > 1 else row.op
+
+
+def split_as(strategy: tuple) -> str:
+    """A strategy in few words.
+
+    >>> split_as(((4, 1), (1, 2))), split_as(((1, 1), ())), split_as(((2,), (2,), (2,), ()))
+    ('(4, 1) (1, 2)', 'not split', '3 × (2,) ()')
+    """
+    if all(n == 1 for counts in strategy for n in counts):
+        return "not split"
+    runs = [(counts, len(list(same))) for counts, same in groupby(strategy)]
+    return " ".join(f"{n} × {counts}" if n > 2 else " ".join([str(counts)] * n) for counts, n in runs)
+
+
+def named(collectives: Counter) -> str:
+    """How many of which."""
+    return ", ".join(f"{n:,} {op}" for op, n in collectives.items())
+
+
+def more(seconds: float) -> str:
+    """A difference, with its sign."""
+    return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def together(name: str, rows: list[Row]) -> Row:
+    """The sum of some rows."""
+    return Row(name, sum(r.count for r in rows), sum(r.computing for r in rows), sum(r.moving for r in rows),
+               sum(r.memory for r in rows), sum((r.collectives for r in rows), Counter()))
+
+
+def numberless(scope: str) -> str:
+    """A cell's name with * for its numbers: those of equal layers are one."""
+    return re.sub(r"\d+", "*", scope)
 
 
 def groups_of(plan: Plan) -> list[tuple[int, ...]]:
