@@ -1,6 +1,7 @@
 """A rank's program without a cluster: compiled for any number of devices, looked at, and run in lock-step."""
 from collections import Counter
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 

@@ -180,5 +180,5 @@ def legend(y: float) -> Iterable[str]:
                fill="var(--soft)")
     for i, words in enumerate((
             "memory held: by an op's results when most is held at once; a program also holds what is on its way and some gaps",
-            "next best: the best other way to split an op, all others as they are, summed over those alike; − is better than now")):
+            "next best: the best other way to split an op, all others as they are, summed over those alike; − is better")):
         yield text(LEFT, y + 20 * (i + 1), words, 11, fill="var(--soft)")
