@@ -61,7 +61,7 @@ def test_rows_sum_up_to_the_plan(mode, most):
     assert sum(row.moving for row in rows) == pytest.approx(sum(moves.values()))
     assert sum(row.memory for row in rows) == plan.task.peak(plan.plan)[0]
     assert sum(row.count for row in rows) == len(plan.task.graph.nodes)
-    assert sum((row.strategy is not None) for row in rows) == (len(rows) - 1 if most is None else most)
+    assert sum(row.strategy is not None for row in rows) == (len(rows) - 1 if most is None else most)
     assert [row.op for row in rows[most or len(rows):]] == (["all others", "inputs and parameters"] if most else [])
 
 
@@ -128,9 +128,9 @@ def test_the_dearest_cells_are_the_deepest():
     deep = {}
     for row, g in zip(plan.rows(100), of_class(drawn(plan, 100), "row"), strict=True):
         for name in ("computing", "moving"):
-            fills = [float(e.get("fill-opacity")) for e in g.iter() if e.get("fill-opacity") and e in list(of_class(g, name)[0])]
+            fills = [float(e.get("fill-opacity")) for e in of_class(g, name)[0] if e.get("fill-opacity")]
             if fills and row.strategy is not None:
-                deep[getattr(row, name)] = fills[0]
+                deep[getattr(row, name)], = fills
     ordered = [deep[seconds] for seconds in sorted(deep)]
     assert ordered == sorted(ordered) and ordered[-1] == 0.5 and ordered[0] >= 0.05
 

@@ -41,7 +41,8 @@ class LocalProgram:
 
     @property
     def plan(self):
-        """What auto parallel's search has found (parallel/search/explain.py), with `show()`; None where nothing was searched."""
+        """What auto parallel's search has found (parallel/search/explain.py), with `show()`, and as a map in a
+        notebook; None where nothing was searched."""
         return self.cut.plan.found
 
     @property

@@ -65,7 +65,8 @@ def totals_of(found: Found) -> list[tuple]:
         out.append(("pure data parallel", "left out", "strategies are set", []))
     else:
         other, memory = (of(found.data_parallel) for of in (found.task.seconds, found.task.memory))
-        out.append(("pure data parallel", f"{other / whole:.2f} × as long", f"{duration(other)}, {size(memory)} a rank",
+        ratio = other / found.seconds if found.seconds else 1.0
+        out.append(("pure data parallel", f"{ratio:.2f} × as long", f"{duration(other)}, {size(memory)} a rank",
                     [(found.seconds / (other or 1.0), "var(--soft)")]))
     if found.bound is None:
         out.append(("above the best", "unknown", "no bound is proved", []))
@@ -134,6 +135,7 @@ def share(part: float, whole: float) -> str:
 
 
 def narrow(strategy: str) -> str:
+    """A strategy without blanks, for where there is little room."""
     return strategy.replace(", ", ",").replace(") (", ")(")
 
 

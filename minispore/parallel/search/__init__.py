@@ -7,7 +7,7 @@
     integer.py     search_mode="ilp": the optimum under a memory limit, with a bound that proves it
     halving.py     search_mode="recursive_programming"
     modes.py       from a task to a plan, by one of them
-    explain.py     what was found, as text
+    explain.py     what was found, as rows and as text; lab/draw/plan.py draws it
 """
 from minispore.parallel.search.explain import Found
 from minispore.parallel.search.modes import MODES, search

@@ -71,6 +71,7 @@ class Found:
 
     @cached_property
     def parts(self) -> tuple[dict, dict]:
+        """Seconds of each node and of each move, as `Task.parts` has them."""
         return self.task.parts(self.plan)
 
     @cached_property
@@ -171,23 +172,23 @@ class Found:
     def situation(self, node: Node) -> tuple:
         """All that a row and its next best depend on: nodes are alike if it is equal."""
         task, plan = self.task, self.plan
-        ins = [(v.shape, v.dtype.str, v.node is None, v in task.stored, task.kept(v), kept_in(plan, v), want)
+        ins = [(v.shape, str(v.dtype), v.node is None, v in task.stored, task.kept(v), kept_in(plan, v), want)
                for v, want in zip(node.ins, plan.want[node], strict=True)]
-        outs = [(v.shape, v.dtype.str, task.kept(v), plan.layout[v], kept_in(plan, v), frozenset(Counter(self._wants[v]).items()))
-                for v in node.outs]
-        strategy = tuple((factor, axes) for factor, axes in plan.assignment[node].items() if axes)
-        return what(node), str(node.op.strategy), numberless(node.scope), frozenset(strategy), tuple(ins), tuple(outs)
+        outs = [(v.shape, str(v.dtype), task.kept(v), plan.layout[v], kept_in(plan, v),
+                 frozenset(Counter(self._wants[v]).items())) for v in node.outs]
+        split = frozenset((factor, axes) for factor, axes in plan.assignment[node].items() if axes)
+        return what(node), str(node.op.strategy), numberless(node.scope), split, tuple(ins), tuple(outs)
 
     def row(self, nodes: list[Node]) -> Row:
         """Of nodes that are alike."""
         first, n, scopes = nodes[0], len(nodes), {node.scope for node in nodes}
-        one = Counter(self.collectives(first))
         return Row(first.op.name, n, n * self.parts[0][first], n * sum(self.task.exchange(*move) for move in self.moves[first]),
-                   sum(self.held[node] for node in nodes), Counter({op: n * k for op, k in one.items()}),
+                   sum(self.held[node] for node in nodes), Counter({op: n * k for op, k in self.collectives(first).items()}),
                    scopes.pop() if len(scopes) == 1 else numberless(first.scope), first.outs[0].shape if first.outs else (),
                    self.strategy(first))
 
     def with_next_best(self, row: Row, node: Node) -> Row:
+        """The row of nodes like this one, and what the next best would add."""
         other = self.next_best(node)
         if other is None:
             return row
