@@ -192,7 +192,8 @@ CHECKS = {
                                       "optimizer_level": _one_of("level1", "level2", "level3")}),
     "strategy_ckpt_config": _of({"load_file": _text, "save_file": _text, "only_trainable_params": _flag}),
     "pipeline_config": _of({"pipeline_interleave": _flag, "pipeline_scheduler": _one_of(*SCHEDULERS)}),
-    **dict.fromkeys(("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file"), _text),
+    **dict.fromkeys(("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file", "op_strategy_save_file",
+                     "op_strategy_load_file"), _text),
     **dict.fromkeys(("gradients_mean", "gradient_fp32_sync", "loss_repeated_mean", "parameter_broadcast", "full_batch",
                      "enable_parallel_optimizer", "enable_alltoall", "pipeline_result_broadcast"), _flag),
 }

@@ -67,7 +67,7 @@ def test_a_searched_program_equals_one_device(mode):
     rng = np.random.default_rng(0)
     x, y = Tensor(rng.normal(size=(8, 16))), Tensor(rng.normal(size=(8, 8)))
     for cluster in ("cpu", "a100"):
-        for devices in (2, 4, 6):
+        for devices in (1, 2, 4, 6):
             one = compile(step, x, y, device_num=1).lockstep(x, y).run()
             many = compile(step, x, y, device_num=devices, parallel_mode="auto_parallel", search_mode=mode,
                            cluster=cluster).lockstep(x, y).run()
@@ -191,7 +191,7 @@ def test_recursive_programming_sees_what_one_more_axis_adds():
     x = zeros(16384, 1024)
     found = compile(step, x, x, device_num=64, parallel_mode="auto_parallel", search_mode="recursive_programming",
                     cluster="a100").plan
-    assert found.seconds < 0.8 * found.task.seconds(found.data_parallel)
+    assert found.seconds < 0.9 * found.task.seconds(found.data_parallel)
 
 
 def test_limits_at_one_moment_after_the_other_lead_to_the_same_plan(monkeypatch):

@@ -37,6 +37,17 @@ PARALLEL_DEFAULTS: dict[str, Any] = {
     "strategy_ckpt_save_file": "",
     "strategy_ckpt_config": {"load_file": "", "save_file": "", "only_trainable_params": True},
     "group_ckpt_save_file": "",
+    "op_strategy_save_file": "",
+    "op_strategy_load_file": "",
+}
+
+ALGORITHM_DEFAULTS: dict[str, Any] = {                  # of auto parallel's search, see parallel/algorithm.py
+    "fully_use_devices": False,
+    "elementwise_op_strategy_follow": False,
+    "enable_algo_approxi": False,
+    "algo_approxi_epsilon": 0.1,
+    "tensor_slice_align_enable": False,
+    "tensor_slice_align_size": 16,
 }
 
 
@@ -52,6 +63,7 @@ class RankState:
     mode: int = PYNATIVE_MODE
     context: dict[str, Any] = field(default_factory=dict)       # set_context's other keys
     parallel: dict[str, Any] = field(default_factory=lambda: dict(PARALLEL_DEFAULTS))
+    algorithm: dict[str, Any] = field(default_factory=lambda: dict(ALGORITHM_DEFAULTS))     # set_algo_parameters
     seed: int | None = None
     dataset_seed: int | None = None
     draws: int = 0                  # initial values drawn since set_seed: the "which" of their key

@@ -5,6 +5,7 @@ from minispore.common.recorder import recorder
 from minispore.common.state import PARALLEL_DEFAULTS, current
 from minispore.context import merged
 from minispore.nn.cell import Cell
+from minispore.parallel.operator_strategy import json_path
 from minispore.parallel.program import Compiler
 
 MODES = {
@@ -96,6 +97,14 @@ class AutoParallel(Cell):
     def get_pipeline_stages(self) -> int:
         """The number of pipeline stages."""
         return self.settings["pipeline_stages"]
+
+    def save_operator_strategy_file(self, file_path):
+        """Write how the ops are split into a file whose name ends in .json, once a program is compiled."""
+        return self._set(op_strategy_save_file=json_path(file_path, "save_operator_strategy_file: file_path"))
+
+    def load_operator_strategy_file(self, file_path):
+        """Split the ops as such a file says; no search is needed for them."""
+        return self._set(op_strategy_load_file=json_path(file_path, "load_operator_strategy_file: file_path"))
 
     def save_param_strategy_file(self, file_path):
         """Write how parameters lie into a file, once they are laid out."""

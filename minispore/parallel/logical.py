@@ -28,20 +28,23 @@ from minispore.parallel.partition import Partitioned, partition
 def compile_graph(graph: Graph, mesh: Mesh, given: dict[Value, list[TensorLayout]] | None = None,
                   leave: Callable[[Value, TensorLayout], TensorLayout] = lambda v, made: whole(len(v.shape)),
                   sharding: Sharding | None = None, preferred: dict[Value, list[TensorLayout]] | None = None,
-                  choose: Callable | None = None, **switches) -> Partitioned:
+                  choose: Callable | None = None, saved: Callable | None = None, **switches) -> Partitioned:
     """A traced and simplified graph, cut for the ranks of a mesh.
 
     given: layouts in which inputs and parameters exist, the stored one first. leave(value, as it is made): the layout in
     which an output leaves; gradients and new values of parameters leave in that of what they belong to. sharding: how
     optimizer states are shared out. preferred: layouts of parameters of which no strategy says anything. choose: makes the plan
     in the place of completion (search/task.py says of what; `draft`: only to see how optimizer states can be shared out).
-    switches: see Completion.
+    saved(graph, mesh, rules): strategies by op and layouts by parameter that a file says. switches: see Completion.
     """
     inherit(graph)
     rules = {node: rule_of(node) for node in graph.nodes}
     checks = {node: check_of(node, rules[node], mesh) for node in graph.nodes if node.op.strategy is not None}
     given, apart = given or {}, set()
     asked = {**(preferred or {}), **asked_of_parameters(graph, mesh, rules, checks)}
+    if saved is not None:
+        operators, parameters = saved(graph, mesh, rules)
+        checks, asked = operators | checks, parameters | asked
     stored = sharding.stored(graph) if sharding is not None else set()
     used = {v: layouts for v, layouts in given.items() if v not in stored}
     goal = goals(graph)

@@ -20,8 +20,9 @@ from minispore.parallel.complete import Plan
 from minispore.parallel.cost import cluster_of
 from minispore.parallel.fusion import fuse
 from minispore.parallel.layout import TensorLayout, whole
-from minispore.parallel.logical import compile_graph, cut_by, rows, stored_layout
+from minispore.parallel.logical import compile_graph, cut_by, describe, rows, stored_layout
 from minispore.parallel.mesh import Mesh
+from minispore.parallel.operator_strategy import keep_operators, loaded_checks, loaded_parameters, read_operators
 from minispore.parallel.optimizer import Sharding
 from minispore.parallel.partition import Partitioned
 from minispore.parallel.placement import Placement
@@ -40,6 +41,7 @@ class Compiler:
         self.settings, self.cluster, self.memory = settings, cluster, memory
         self.strategy = {}              # how the parameters of its programs lie, for the strategy file
         self.file = None                # what the strategy file to be loaded says, once it is read
+        self.operators = {}             # how the ops of its programs are split, for the operator strategy file
 
     @property
     def mesh(self) -> Mesh:
@@ -68,9 +70,17 @@ class Compiler:
                 given[v] = [self.demand(mesh, p.layout, f"parameter {p.name}").layout]
         pieces = any(p.layout is not None for p in graph.parameters) and not any(v.shape for v in graph.inputs)
         cut = compile_graph(graph, mesh, given, leave(placements, pieces), Sharding.of(self.settings), self.loaded(graph),
-                            partial(self.search, together) if self.settings["parallel_mode"] == "auto_parallel" else None)
+                            partial(self.search, together) if self.settings["parallel_mode"] == "auto_parallel" else None,
+                            self.saved if self.settings["op_strategy_load_file"] else None)
+        keep_operators(self.operators, graph, cut.plan, self.settings["op_strategy_save_file"])
         fuse(cut, self.settings, bucketed(graph))
         return cut
+
+    def saved(self, graph: Graph, mesh: Mesh, rules) -> tuple[dict, dict[Value, list[TensorLayout]]]:
+        """What the operator strategy file to be loaded says of a graph."""
+        file = self.settings["op_strategy_load_file"]
+        saved = read_operators(file, mesh)
+        return loaded_checks(file, saved, graph, mesh, rules, describe), loaded_parameters(saved, graph, mesh)
 
     def search(self, together: bool, graph, mesh, rules, given, checks, goal, leave, apart, draft: bool) -> Plan:
         """The plan that auto parallel finds; together: on rank 0, for all ranks; draft: it needn't keep the memory limit."""
@@ -83,7 +93,8 @@ class Compiler:
             return memory.taken(overlap(cut.for_rank(0)))["total"]
 
         def make() -> Plan:
-            task = Task(graph, mesh, cluster_of(self.cluster), rules, given, checks, goal, leave, frozenset(apart), taken)
+            task = Task(graph, mesh, cluster_of(self.cluster), rules, given, checks, goal, leave, frozenset(apart), taken,
+                        current().algorithm)
             return search(task, self.settings["search_mode"], None if draft else self.limit()).result()
         return agreed(graph, rules, make) if together else make()
 
@@ -113,6 +124,9 @@ class Compiler:
             raise RuntimeError(f"this program is for device_num={mesh.n} devices, the job has {state.size} ranks: start it with "
                                f"msrun --worker_num={mesh.n}, or call init() first. minispore.compile(net, *inputs, "
                                f"device_num={mesh.n}) shows a rank's program without them")
+        if state.size > 1 and state.world is None and not state.simulated:
+            raise RuntimeError(f"rank {state.rank} of {state.size} runs a logical program, but can't reach the others yet; call "
+                               "minispore.init() first")
         placements = [t.layout if isinstance(t, Tensor) else None for t in leaves]
         cut = self.cut(graph, placements, together=not state.simulated)
         layouts = [placed(mesh, held.value, held.layout, placements) for held in cut.results[:len(graph.outputs)]]

@@ -11,8 +11,10 @@ from itertools import combinations, product
 import numpy as np
 
 from minispore.graph.ir import Node, Value
+from minispore.parallel.algorithm import considered
 from minispore.parallel.complete import Plan, linear_groups
 from minispore.parallel.layout import TensorLayout
+from minispore.parallel.legality import Check
 from minispore.parallel.mesh import Mesh
 from minispore.parallel.redistribution import FEW, together
 from minispore.parallel.search.problem import Problem
@@ -53,9 +55,9 @@ def node_choices(task: Task, node: Node, groups: Sequence[Axes], base: Roles = (
     rule, mesh, check = task.rules[node], task.mesh, task.checks.get(node)
     carried = [j for j, group in enumerate(linear_groups(node))
                if group and all(node.ins[i].node is not None and not task.kept(node.ins[i]) for i in group)]
-    asked = check is not None and check.strategy.ins is not None
-    factors = () if asked else [f for f in rule.factors() if rule.sizes[f] > 1]
-    starts = check.options(list(mesh.axes)) if asked else [{}]
+    given = asked(check)
+    factors = () if given else [f for f in rule.factors() if rule.sizes[f] > 1]
+    starts = check.options(list(mesh.axes)) if given else [{}]
     for start, options in product(starts, product([None, *factors, *carried], repeat=len(groups))):
         roles = (*base, *zip(groups, options, strict=True))
         assignment, carry = dict(start), {}
@@ -73,6 +75,11 @@ def node_choices(task: Task, node: Node, groups: Sequence[Axes], base: Roles = (
             spent = task.compute(node, assignment, ins, outs)
             spent += sum(task.exchange(v, a, b) for v, a, b in zip(node.outs, outs, kept, strict=True))
             yield Choice(roles, assignment, ins, tuple(outs), tuple(kept), spent)
+
+
+def asked(check: Check | None) -> bool:
+    """Whether the script says how an op's inputs are split."""
+    return check is not None and check.strategy.ins is not None
 
 
 def placed(node: Node, rule, assignment: Assignment, carry: dict[int, Axes]) -> tuple[Layouts, Layouts] | None:
@@ -106,6 +113,8 @@ class Space:
         for node, colour in self.node_colours.items():
             if colour not in self.of_node:
                 choices = list(node_choices(task, node, groups, (base or {}).get(colour, ())))
+                if not asked(task.checks.get(node)):
+                    choices = considered(task, node, choices)
                 if not choices:
                     raise ValueError(f"{node.op}: there is no way to lay it out over {task.mesh.n} devices for inputs of shape "
                                      f"{[v.shape for v in node.ins]} as its strategy asks; change the strategy")

@@ -15,8 +15,9 @@ SECONDS = 10.0              # that a division may take; then dynamic programming
 def halve(task: Task, colours) -> Plan:
     """A plan, axis by axis from the outermost, whose links are the slowest. ValueError, if strategies can't be met together."""
     base: dict[int, Roles] = {}
-    for axis in task.mesh.axes:
-        space = Space(task, [(axis,)], colours, base, set(range(axis + 1)))
+    axes = task.mesh.axes
+    for n in range(max(len(axes), 1)):                  # one device has no axis, but one plan
+        space = Space(task, [(a,) for a in axes[n:n + 1]], colours, base, set(axes[:n + 1]))
         choice, bound = integer.decide(space.problem, seconds=SECONDS)
         if choice is None and bound == float("inf"):
             raise ValueError(f"search_mode='recursive_programming': the strategies of the {len(task.graph.nodes)} ops can't be "

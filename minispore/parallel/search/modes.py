@@ -41,7 +41,7 @@ def dynamic(task: Task, limit: int | None, deadline: float) -> Proposal:
 def ilp(task: Task, limit: int | None, deadline: float) -> Proposal:
     """The optimum for each grouping of the mesh's axes, under the memory limit; the best of them."""
     every = spaces(task)
-    every.sort(key=lambda space: max(task.mesh.count(group) for group in space.groups))     # even groups are often the best
+    every.sort(key=lambda space: max(map(task.mesh.count, space.groups), default=1))   # even groups are often the best
     bounds, spare, best, least = [], [], None, inf
     for i, space in enumerate(every):
         left = max(deadline - time.monotonic(), 1.0)

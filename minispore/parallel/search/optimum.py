@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minispore.parallel.algorithm import nearness
 from minispore.parallel.complete import Plan
 from minispore.parallel.search import integer
 from minispore.parallel.search.choices import Space
@@ -42,14 +43,15 @@ def optimum(space: Space, limit: int | None, seconds: float, below: float = inf)
     task, deadline = space.task, time.monotonic() + seconds
     if limit is not None and limit < space.least()[1].max():
         return Proposal(None, inf)
+    near_enough = nearness(task.algorithm)
     messages, rows, room, best, spare = Messages(space.problem), {}, limit, None, None
     bound = raised(messages, space, limit, rows, deadline)
     for near in NEAR[-1:] if limit is None else NEAR:
-        while bound < below * (1 - (CLOSE if rows else 0)) and (left := deadline - time.monotonic()) > 0:
+        while bound < below * (1 - max(near_enough, CLOSE if rows else 0)) and (left := deadline - time.monotonic()) > 0:
             kept = messages.near(inf if near == inf else near * messages.bound)      # the bound may be 0
             limits = [integer.Limit(only(row, kept), room / limit) for row in rows.values()]
             choice, low = integer.decide(space.problem.only(kept), limits, seconds=left if near == inf else left / 2,
-                                         gap=CLOSE if rows else 0.0)
+                                         gap=max(near_enough, CLOSE if rows else 0.0))
             bound = max(bound, low) if near == inf and room == limit else bound
             if choice is None:
                 break

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from minispore.common.state import ALGORITHM_DEFAULTS
 from minispore.graph import memory
 from minispore.graph.ir import Graph, Node, Value
 from minispore.ops.rule import Rule
@@ -31,7 +32,7 @@ Layouts = tuple[TensorLayout, ...]
 class Task:
     """given: layouts of inputs and parameters that are decided, the stored one first; goal: {result: the value whose layout it
     leaves in, or the layout}, leave(value, as it is kept) for the others. apart: values gathered anew for each use.
-    taken(plan): bytes that a rank's compiled program takes, where that is known."""
+    taken(plan): bytes that a rank's compiled program takes, where that is known. algorithm: see parallel/algorithm.py."""
     graph: Graph
     mesh: Mesh
     cluster: Cluster
@@ -42,6 +43,7 @@ class Task:
     leave: Callable[[Value, TensorLayout], TensorLayout]
     apart: frozenset[Value] = frozenset()
     taken: Callable[[Plan], int] | None = None
+    algorithm: dict = field(default_factory=lambda: dict(ALGORITHM_DEFAULTS))
     _seconds: dict = field(default_factory=dict)
 
     @cached_property
