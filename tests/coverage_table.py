@@ -31,6 +31,22 @@ a test fails when it isn't up to date.
   through it.
 """
 
+SEARCH = """
+## Auto parallel
+
+| name | what it does here |
+|---|---|
+| `search_mode="sharding_propagation"` | from the ops with a strategy to all others, with the fewest redistributions |
+| `search_mode="dynamic_programming"` | the optimum of the additive cost model, by elimination, where its tables stay small |
+| `search_mode="recursive_programming"` | each division of the devices at its optimum, one after the other |
+| `search_mode="ilp"` | minispore's own: the optimum under a memory limit, with a bound that proves it |
+| `parallel.set_algo_parameters` | fully_use_devices, tensor_slice_align_*, enable_algo_approxi (of ilp) have an effect; \
+elementwise_op_strategy_follow is accepted |
+| `parallel.get_algo_parameters`, `parallel.reset_algo_parameters` | the same |
+| `parallel.set_op_strategy_config` | saves the ops' strategies as JSON, or loads them; in semi-auto parallel too |
+| `AutoParallel.save_operator_strategy_file`, `load_operator_strategy_file` | the same for one cell |
+"""
+
 
 def golden_names() -> set[str]:
     """What the cases, whose arrays are there, name: "ops.MatMul"."""
@@ -88,6 +104,7 @@ def text() -> str:
     parts += table("Vision transforms", "dataset.vision", classes(vision, (Transform,)))
     parts += table("Metrics", "train", classes(train, (train.Metric,)))
     parts += table("Callbacks", "train", classes(train, (train.Callback,)))
+    parts += [SEARCH.rstrip()]
     return "\n".join(parts) + "\n"
 
 
