@@ -20,14 +20,14 @@ RANKS = 2
 STEPS = """
 import gc, json, sys, time
 sys.path.insert(0, sys.argv[1])
-turns, few, result = int(sys.argv[2]), sys.argv[3] == "True", sys.argv[4]
+turns, few, seed, result = int(sys.argv[2]), sys.argv[3] == "True", json.loads(sys.argv[4]), sys.argv[5]
 from cost_networks import cases
 import numpy as np
 import minispore as ms
 ms.init()
 ms.set_context(mode=ms.GRAPH_MODE)
 state, world, made = ms.common.state.current(), ms.communication.communicator(), []
-for case in cases(few):
+for case in cases(few, seed):
     ms.reset_auto_parallel_context()
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", **case.settings)
     step, inputs = case.build()
@@ -51,23 +51,23 @@ if world.rank == 0:
 """
 
 
-def measured(turns: int, few: bool) -> list[float]:
-    """Seconds of each case's step, of the slower rank: the mean of the fastest quarter, as calibrate_rank.py has it for calls."""
+def measured(turns: int, few: bool, seed: int | None) -> list[float]:
+    """Seconds of each case's step, of the slower rank: the median."""
     with tempfile.TemporaryDirectory() as folder:
         script, result = Path(folder, "steps.py"), Path(folder, "result.json")
         script.write_text(STEPS)
         command = [sys.executable, "-m", "minispore.launch.msrun", f"--worker_num={RANKS}", f"--log_dir={folder}", script,
-                   Path(__file__).parent, turns, few, result]
+                   Path(__file__).parent, turns, few, json.dumps(seed), result]
         subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        return [mean(sorted(times)[:len(times) // 4]) for times in json.loads(result.read_text())]
+        return [median(times) for times in json.loads(result.read_text())]
 
 
-def predicted(cluster, few: bool) -> list[float]:
+def predicted(cluster, few: bool = False, seed: int | None = None) -> list[float]:
     """Seconds of each case's step on a cluster."""
     from minispore.parallel import compile
     from minispore.parallel.simulator import simulate
     seconds = []
-    for case in cases(few):
+    for case in cases(few, seed):
         step, inputs = case.build()
         program = compile(step, *inputs, device_num=RANKS, parallel_mode="semi_auto_parallel", **case.settings)
         seconds.append(simulate(program, cluster).seconds)
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--cluster", metavar="FILE", help="of minispore bench calibrate --save, instead of measuring now")
     parser.add_argument("--turns", type=int, default=10, help="each of 6 steps of every case (10)")
     parser.add_argument("--few", action="store_true", help="two networks only")
+    parser.add_argument("--drawn", metavar="SEED", type=int, help="ten networks drawn by a number, instead of the usual ones")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the scatter plot; takes matplotlib")
     o = parser.parse_args()
     from minispore.bench import calibrate
@@ -117,8 +118,9 @@ def main() -> None:
             cluster = cluster_of(file)
         except ValueError as e:
             parser.error(str(e))
-    kinds = [(case.network, case.strategy) for case in cases(o.few)]
-    rows = [(*kind, p, m) for kind, p, m in zip(kinds, predicted(cluster, o.few), measured(o.turns, o.few), strict=True)]
+    which = o.few, o.drawn
+    kinds = [(case.network, case.strategy) for case in cases(*which)]
+    rows = [(*kind, p, m) for kind, p, m in zip(kinds, predicted(cluster, *which), measured(o.turns, *which), strict=True)]
     correlations = []
     for network, some in groupby(rows, lambda row: row[0]):
         _, names, p, m = map(list, zip(*some, strict=True))

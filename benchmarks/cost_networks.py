@@ -1,6 +1,7 @@
 """The 10 networks of benchmarks/cost_model.py, each with 6 ways to split its training step over 2 devices.
 
-None of them is among those that `minispore bench calibrate` takes its times from (minispore/bench/training.py).
+None of them is among those that `minispore bench calibrate` takes its times from (minispore/bench/training.py). Others of these
+kinds can be drawn, so that the cost model meets networks on which nobody has worked.
 """
 from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple
@@ -21,9 +22,9 @@ class Case(NamedTuple):
     settings: dict                  # of the parallel context
 
 
-def cases(few: bool = False) -> Iterator[Case]:
-    """All of them, network by network. few: of two small ones."""
-    made = [
+def cases(few: bool = False, seed: int | None = None) -> Iterator[Case]:
+    """All of them, network by network. few: of two small ones; seed: of networks drawn by it."""
+    made = drawn(np.random.default_rng(seed)) if seed is not None else [
         ("MLP 32 × 640-1600-96", MLP, ((640, 1600, 96), nn.SGD, 32)),
         ("embedding 128 × 12 of 6000 × 48", Embedded, (6000, 48, 12, nn.Adam, 128)),
         ("MLP 700 × 200-512-200", MLP, ((200, 512, 200), nn.Momentum, 700)),
@@ -46,6 +47,31 @@ def cases(few: bool = False) -> Iterator[Case]:
                 rate = (1e-4, 0.9) if optimizer is nn.Momentum else (1e-4,)
                 return nn.TrainOneStepCell(network, optimizer(network.trainable_params(), *rate)), network.inputs(batch)
             yield Case(name, strategy, build, settings)
+
+
+def drawn(rng: np.random.Generator) -> list[tuple]:
+    """Ten networks of any sizes, as (name, kind, arguments)."""
+    def even(low: int, high: int) -> int:
+        """Between the two, each order of magnitude as likely."""
+        return 4 * int(np.exp(rng.uniform(np.log(low / 4), np.log(high / 4))))
+
+    def optimizer():
+        return (nn.SGD, nn.Momentum, nn.Adam)[rng.integers(3)]
+    made = []
+    for _ in range(4):
+        widths = tuple(even(32, 1024) for _ in range(rng.integers(3, 9)))
+        made.append((MLP, (widths, optimizer(), even(16, 1024))))
+    made.append((Embedded, (even(1000, 10_000), even(16, 96), int(rng.integers(4, 20)), optimizer(), even(32, 256))))
+    for _ in range(2):
+        channels = tuple(even(4, 48) for _ in range(rng.integers(2, 4)))
+        made.append((Convolutions, (int(rng.choice([1, 4, 8])), channels, int(rng.choice([16, 28, 32])), int(rng.choice([3, 5])),
+                                    optimizer(), even(8, 32))))
+    for _ in range(3):
+        heads = int(rng.choice([2, 4, 8]))
+        made.append((Transformer, (int(rng.integers(1, 4)), 2 * heads * even(8, 20), heads, even(16, 128), even(64, 800),
+                                   optimizer(), 2 * int(rng.integers(1, 5)))))
+    return [(f"{kind.__name__} " + " ".join(getattr(x, "__name__", str(x)) for x in arguments), kind, arguments)
+            for kind, arguments in made]
 
 
 def shared(arguments: tuple) -> dict:

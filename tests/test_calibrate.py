@@ -195,6 +195,8 @@ def test_the_benchmark_predicts_its_cases(monkeypatch, tmp_path):
     bench = importlib.import_module("cost_model")
     cases = list(bench.cases())
     assert len({case.network for case in cases}) == 10 and len(set(case[:2] for case in cases)) == 60
+    first, again, other = ([case.network for case in bench.cases(seed=seed)] for seed in (1, 1, 2))
+    assert first == again and len(first) == 60 and len(set(first)) == len(set(other)) == 10 and not set(first) & set(other)
     seconds = bench.predicted(cluster_of("cpu"), few=True)
     assert len(seconds) == 12 and len(set(seconds)) == 12 and all(0 < s < 1 for s in seconds)
     assert bench.spearman([1, 2, 3], [10, 20, 30]) == 1 and bench.spearman([1, 2, 3], [3, 2, 1]) == -1

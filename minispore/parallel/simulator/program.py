@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from minispore.communication.management import WORLD_NAMES, communicator
 from minispore.graph import memory, overlap
-from minispore.graph.ir import Graph, Node, Value
+from minispore.graph.ir import Graph, Node
 from minispore.ops import communication as local
 from minispore.ops.primitive import Pin, Primitive
 from minispore.parallel import collectives as between
@@ -138,27 +138,13 @@ def sent(cluster: Cluster, what: Exchange) -> tuple[float, float]:
 
 
 def memory_of(graph: Graph) -> dict[Node, tuple[int, int]]:
-    """(bytes taken before, bytes given back after) each node; see graph/memory.py, whose plan says where they lie."""
-    owned = {v for n in graph.nodes for v in n.outs} | set(graph.inputs)
-    root = memory.roots(graph, lambda v: v in owned)
-    elsewhere = {graph.assigned[p] for p in memory.in_place(graph, root)} | set(graph.inputs)
-    mine = {v for node in graph.nodes for v in node.outs if v not in root and v not in elsewhere}
-    last = {root.get(v, v): i for i, node in enumerate(graph.nodes) for v in (*node.outs, *node.ins)}
-    last |= {root.get(v, v): len(graph.nodes) for v in graph.results()}
-    dying: dict[int, list[Value]] = {}
-    for v, i in last.items():
-        if v in mine:
-            dying.setdefault(i, []).append(v)
-    out = {}
-    for i, node in enumerate(graph.nodes):
-        new, ending = [v for v in node.outs if v in mine], dying.get(i, [])
-        for v in list(new) if node.op.overwrites else ():   # its result lies where an input lay that dies with it
-            heir = next((u for u in ending if u in node.ins and (u.shape, u.dtype) == (v.shape, v.dtype)), None)
-            if heir is not None:
-                new.remove(v)
-                ending.remove(heir)
-        out[node] = sum(map(memory.bytes_of, new)), sum(map(memory.bytes_of, ending))
-    return out
+    """(bytes taken before, bytes given back after) each node; graph/memory.py says where they lie."""
+    root, written, _ = memory.places(graph)
+    takes, frees = Counter(), Counter()
+    for span in dict.fromkeys(memory.lives(graph, root, {graph.assigned[p] for p in written}).values()):
+        takes[span.begin] += memory.bytes_of(span.first)
+        frees[span.end] += memory.bytes_of(span.first)
+    return {node: (takes[i], frees[i]) for i, node in enumerate(graph.nodes)}
 
 
 def held(graphs: Sequence[Graph]) -> int:
