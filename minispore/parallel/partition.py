@@ -110,16 +110,17 @@ def partition(graph: Graph, plan: Plan, finals: dict[Value, TensorLayout]) -> Pa
     have: dict[Value, list[TensorLayout]] = {}
     uses = count(1)
 
-    def bring(v: Value, goal: TensorLayout) -> Held:
+    def bring(v: Value, goal: TensorLayout, keep: bool = False) -> Held:
         mine = have.setdefault(v, [plan.layout[v]])
         if v.node is None and v.array is not None and goal not in mine:
             mine.append(goal)                   # a constant is cut when the rank's program is made
-        use = next(uses) if v in apart else 0
+        anew = v in apart and not keep
+        use = next(uses) if anew else 0
         for move in cheapest(mesh, v.shape, mine, goal)[1]:
             if move.dst not in mine:
                 source = Held(v, move.src, use if move.src not in mine else 0)
                 cut.steps.append(Step(move, (source,), (Held(v, move.dst, use),)))
-            if v not in apart:
+            if not anew:
                 remember(mine, (move,))
         return Held(v, goal, use if goal not in mine else 0)
 
@@ -141,7 +142,7 @@ def partition(graph: Graph, plan: Plan, finals: dict[Value, TensorLayout]) -> Pa
         for v in node.outs:
             have[v] = [plan.layout[v]]
             if v in plan.settle:
-                bring(v, plan.settle[v])
+                bring(v, plan.settle[v], keep=True)
                 if plan.layout[v].partial:
                     have[v].remove(plan.layout[v])
     cut.results = [bring(v, finals.get(v, whole(len(v.shape)))) for v in graph.results()]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minispore.graph.ir import Graph
 from minispore.parallel.algorithm import nearness
 from minispore.parallel.complete import Plan
 from minispore.parallel.search import integer
@@ -73,7 +74,12 @@ def fitted(task: Task, plan: Plan, limit: int | None) -> Plan:
     """The plan, with its copies thrown away after each use if it doesn't keep the limit else and that helps."""
     if limit is None or task.memory(plan) <= limit:
         return plan
-    return leanest(task, plan, replace(plan, apart=frozenset(v for node in task.graph.nodes for v in node.ins), memory=None))
+    return leanest(task, plan, lean(plan, task.graph))
+
+
+def lean(plan: Plan, graph: Graph) -> Plan:
+    """The plan with copies that are made for one use each."""
+    return replace(plan, apart=frozenset(v for node in graph.nodes for v in node.ins), memory=None)
 
 
 def leanest(task: Task, *plans: Plan | None) -> Plan | None:
