@@ -99,6 +99,15 @@ def test_ilp_keeps_a_memory_limit_and_names_the_smallest_that_works():
     assert between.gap < 0.05               # the bound is about sums; the compiled program needs room for copies beside
 
 
+@pytest.mark.parametrize("wrong, says", [
+    ({"memory": 0}, "memory=0 must be a whole number of bytes"), ({"memory": "1GB"}, "memory='1GB' must be a whole number"),
+    ({"memory": True}, "must be a whole number"), ({"cluster": "b100"}, "cluster 'b100' is unknown"),
+    ({"search_mode": "best"}, "search_mode='best' must be one of"), ({"serch_mode": "ilp"}, "unknown setting 'serch_mode'")])
+def test_what_compile_cannot_use_is_told(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        compile(nn.Dense(4, 4), zeros(4, 4), device_num=2, **{"parallel_mode": "auto_parallel", **wrong})
+
+
 def test_what_was_found_explains_itself():
     net = nn.SequentialCell(nn.Dense(64, 4096), nn.ReLU(), nn.Dense(4096, 4096), nn.ReLU(), nn.Dense(4096, 8))
     program = compile(training(net), zeros(8, 64), zeros(8, 8), device_num=4, parallel_mode="auto_parallel", search_mode="ilp",

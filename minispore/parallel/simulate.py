@@ -8,6 +8,7 @@ import numpy as np
 from minispore.common.state import PARALLEL_DEFAULTS, current
 from minispore.common.tensor import Tensor
 from minispore.common.tree import flatten
+from minispore.context import merged
 from minispore.graph import memory
 from minispore.graph.compile import is_input, trace
 from minispore.graph.ir import Graph
@@ -106,10 +107,13 @@ def compile(net: Callable, *inputs, device_num: int, global_rank: int = 0, clust
     if unknown := sorted(settings.keys() - PARALLEL_DEFAULTS.keys()):
         raise ValueError(f"compile: unknown setting {unknown[0]!r}; they are set_auto_parallel_context's keys: "
                          f"{', '.join(sorted(PARALLEL_DEFAULTS))}")
+    if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 1):
+        raise ValueError(f"compile: memory={memory!r} must be a whole number of bytes, such as 30 * 2**30")
     state = current()
+    settings = {**merged(state.parallel, settings), "device_num": device_num}
     leaves, skeleton = flatten((inputs, {}), is_input)
     run = getattr(net, "_run", net)
-    before, state.compiler = state.compiler, Compiler({**state.parallel, **settings, "device_num": device_num}, cluster, memory)
+    before, state.compiler = state.compiler, Compiler(settings, cluster, memory)
     try:
         graph, _ = trace(run, leaves, skeleton)
         shown = {"trace": graph.show()}
